@@ -1,14 +1,16 @@
 """The history on disk: the newest version of every bin and of the names, from the records of the
 topic of the history.
 
-This file is the topic's index: one that is missing, or of another log, is filled from the topic
-again. The server writes it; the threads of the page and other processes read it meanwhile.
+This file is the topic's index: one that is missing, damaged, or of another log, is filled from the
+topic again. The server writes it; the threads of the page and other processes read it meanwhile.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -30,6 +32,7 @@ from shoal.protocol.history import (
     key_of,
 )
 from shoal.runtime.checkpoint import OutboxRecord
+from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, Positions, Record, beginning
 
 
@@ -86,8 +89,12 @@ def _decoded_message(record: Record) -> HistoryMessage | None:
 
 HISTORY_FILE = "history.db"
 """name of the file in the server's folder"""
-FORMAT = 5
+DAMAGED_FILE = "history.db.damaged"
+"""name that a damaged file gets; one that was set aside before is replaced"""
+FORMAT = 6
 """version of the tables; a file of another one is made again from the topic"""
+CHECKSUM_BYTES = 4
+"""CRC-32 before what a row holds: else a flipped bit in a count would be another count"""
 STARTS_AT_ONCE = 500
 """bins that are asked for together: SQLite takes no more than some values in a query"""
 EXPIRED_MAX = 100
@@ -102,6 +109,11 @@ _SCHEMA = (
     # quarter of a page has pages of its own.
     *(f"CREATE TABLE IF NOT EXISTS {table} {_BIN_TABLE}" for table in BIN_TABLES),
 )
+
+
+_FOUND_DAMAGED: Final[set[Path]] = set()
+"""files that a reader of this process has found damaged; a reader changes no file, so the store of
+the process sets them aside"""
 
 
 class HistoryReader:
@@ -158,16 +170,28 @@ class HistoryReader:
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
         address = f"{self._path.absolute().as_uri()}?mode=ro"
-        with _file_errors(self._path), closing(sqlite3.connect(address, uri=True)) as file:
-            file.execute("PRAGMA cache_size=-128")  # KiB of pages, each of which is read once
-            yield file
+        try:
+            with closing(sqlite3.connect(address, uri=True)) as file:
+                file.execute("PRAGMA cache_size=-128")  # KiB of pages, each of which is read once
+                yield file
+        except FILE_ERRORS as error:
+            if isinstance(error, sqlite3.ProgrammingError):
+                raise
+            if not _is_damage(error):
+                raise _unavailable(self._path, error) from None
+            _FOUND_DAMAGED.add(self._path.absolute())
+            raise LogUnavailable(
+                f"{self._path}: damaged ({error}); the server that writes it makes it again, at "
+                "its next start at the latest"
+            ) from None
 
 
 class HistoryStore:
     """The file of the history, as the server writes it. For one thread.
 
     Each call raises `LogUnavailable` when the disk is full or fails, and `SettingsError` when this
-    user may not write the file.
+    user may not write the file. A damaged file is set aside before the call raises
+    `LogUnavailable`: the next store begins with an empty one, which `catch_up` fills.
     """
 
     def __init__(self, contract: ResolvedContract, path: Path | None = None) -> None:
@@ -188,8 +212,10 @@ class HistoryStore:
         at = beginning(log, self._topic)
         with self._used() as file:
             about = dict(file.execute("SELECT name, value FROM about").fetchall())
+            read_to = {}
+            if "positions" in about:
+                read_to = dict(json.loads(_checked(about["positions"])))
         if about.get("log") == identity:
-            read_to = dict(json.loads(about.get("positions", "[]")))
             for partition, first in at.items():
                 at[partition] = max(first, read_to.get(partition, first))
         else:
@@ -297,13 +323,29 @@ class HistoryStore:
         with _file_errors(self._path), _rights_errors(self._path):
             try:
                 return self._created(str(self._path))
-            except sqlite3.OperationalError:
-                raise
-            except sqlite3.DatabaseError:
-                # It is an index of the topic, so a damaged one is made again.
-                for name in (self._path.name, f"{self._path.name}-wal", f"{self._path.name}-shm"):
-                    self._path.with_name(name).unlink(missing_ok=True)
-                return self._created(str(self._path))
+            except FILE_ERRORS as error:
+                if not _is_damage(error):
+                    raise
+                self._set_aside(str(error))
+            except _OtherFormat:
+                self._remove()
+            return self._created(str(self._path))
+
+    def _set_aside(self, why: str) -> None:
+        """Give a damaged file another name. Raises `OSError`."""
+        assert self._path is not None
+        aside = self._path.with_name(DAMAGED_FILE)
+        _FOUND_DAMAGED.discard(self._path.absolute())
+        if self._path.exists():
+            self._path.replace(aside)
+        self._remove()
+        log_event("history_set_aside", logging.WARNING, file=str(aside), detail=why)
+
+    def _remove(self) -> None:
+        """Remove the file, and what SQLite keeps beside it. Raises `OSError`."""
+        assert self._path is not None
+        for name in (self._path.name, f"{self._path.name}-wal", f"{self._path.name}-shm"):
+            self._path.with_name(name).unlink(missing_ok=True)
 
     @staticmethod
     def _created(name: str) -> sqlite3.Connection:
@@ -317,12 +359,15 @@ class HistoryStore:
             file.execute("PRAGMA cache_size=-512")
             (version,) = file.execute("PRAGMA user_version").fetchone()
             if version not in (0, FORMAT):
-                raise sqlite3.DatabaseError("written by another version")
+                raise _OtherFormat
             if file.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
-                raise sqlite3.DatabaseError("damaged")
+                raise _Damaged("its pages are not as SQLite writes them")
             for table in _SCHEMA:
                 file.execute(table)
             file.execute(f"PRAGMA user_version={FORMAT}")
+            for table in (*BIN_TABLES, "names"):
+                for (value,) in file.execute(f"SELECT value FROM {table}"):
+                    _checked(value)
         except BaseException:
             file.close()
             raise
@@ -335,13 +380,24 @@ class HistoryStore:
             for record in records:
                 _apply_record(file, record)
             if at is not None:
-                saved = json.dumps(sorted(at.items()))
+                saved = _with_checksum(json.dumps(sorted(at.items())).encode())
                 file.execute("INSERT OR REPLACE INTO about VALUES ('positions', ?)", (saved,))
 
     @contextmanager
     def _used(self) -> Iterator[sqlite3.Connection]:
         with _file_errors(self._path), _rights_errors(self._path):
-            yield self._file
+            try:
+                if self._path is not None and self._path.absolute() in _FOUND_DAMAGED:
+                    raise _Damaged("a reader has found it")
+                yield self._file
+            except FILE_ERRORS as error:
+                if self._path is None or not _is_damage(error):
+                    raise
+                self._file.close()
+                self._set_aside(str(error))
+                raise LogUnavailable(
+                    f"{self._path}: was damaged ({error}); it is made again from the log"
+                ) from None
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -352,14 +408,14 @@ class HistoryStore:
 def _apply_record(file: sqlite3.Connection, record: HistoryRecord) -> None:
     message = record.message
     if isinstance(message, HistoryNames):
-        row = (message.model, record.value)
+        row = (message.model, _with_checksum(record.value))
         file.execute("INSERT OR REPLACE INTO names VALUES (?, ?)", row)
     elif message is not None:
         # In its place, so that the bins of a year stay side by side.
         file.execute(
             f"INSERT INTO bins_{message.width_s} VALUES (?, ?, ?) "
             "ON CONFLICT (model, start) DO UPDATE SET value = excluded.value",
-            (message.model, message.start, record.value),
+            (message.model, message.start, _with_checksum(record.value)),
         )
     else:
         gone = key_of(record.key)
@@ -389,27 +445,80 @@ def _bins_at(
 
 
 def _decoded(rows: Iterable[tuple[bytes]]) -> Iterator[HistoryBin]:
-    return (HistoryBin.decode(value, HistoryBin.headers()) for (value,) in rows)
+    return (HistoryBin.decode(_checked(value), HistoryBin.headers()) for (value,) in rows)
 
 
 def _names(file: sqlite3.Connection, model: str) -> HistoryNames | None:
     row = file.execute("SELECT value FROM names WHERE model = ?", (model,)).fetchone()
-    return None if row is None else HistoryNames.decode(row[0], HistoryNames.headers())
+    if row is None:
+        return None
+    return HistoryNames.decode(_checked(row[0]), HistoryNames.headers())
+
+
+def _with_checksum(encoded: bytes | None) -> bytes:
+    assert encoded is not None
+    return zlib.crc32(encoded).to_bytes(CHECKSUM_BYTES, "big") + encoded
+
+
+def _checked(value: object) -> bytes:
+    """What a row holds, without its checksum. Raises `_Damaged`."""
+    if not isinstance(value, bytes):
+        raise _Damaged("a row holds no bytes")
+    encoded = value[CHECKSUM_BYTES:]
+    if zlib.crc32(encoded).to_bytes(CHECKSUM_BYTES, "big") != value[:CHECKSUM_BYTES]:
+        raise _Damaged("a row is not as it was written")
+    return encoded
+
+
+class _Damaged(sqlite3.DatabaseError):
+    """A row or a page is not as it was written."""
+
+    sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+
+
+class _OtherFormat(Exception):
+    """The tables are of another version of shoal."""
+
+
+FILE_ERRORS: Final = (sqlite3.Error, OSError, MessageRejected, UnicodeDecodeError, ValueError)
+"""errors of the use of a file, of its disk, or of what is in it"""
+DAMAGE: Final = frozenset(
+    {
+        # A statement that was right until now: a table or a column of it is gone.
+        sqlite3.SQLITE_ERROR,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_FORMAT,
+        sqlite3.SQLITE_MISMATCH,
+    }
+)
+UNREADABLE_DISK: Final = frozenset({sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ})
+"""a block that the disk gives no more will not come back; the topic has what was in it"""
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether the file itself is at fault, and not the disk, its rights or another process."""
+    if isinstance(error, sqlite3.ProgrammingError | OSError):
+        return False
+    if not isinstance(error, sqlite3.Error):
+        return True
+    extended = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
+    return primary_code(error) in DAMAGE or extended in UNREADABLE_DISK
+
+
+def _unavailable(path: Path | None, error: Exception) -> LogUnavailable:
+    return LogUnavailable(f"{path}: cannot be read or written ({error}); make room")
 
 
 @contextmanager
 def _file_errors(path: Path | None) -> Iterator[None]:
-    """Turns errors of SQLite and of the disk into ours; a damaged file is made anew at the next
-    start."""
+    """Turns errors of SQLite and of the disk into ours."""
     try:
         yield
     except sqlite3.ProgrammingError:
         raise
-    except (sqlite3.Error, OSError, MessageRejected) as error:
-        raise LogUnavailable(
-            f"{path}: cannot be read or written ({error}); make room, or delete it: the server"
-            " makes it again"
-        ) from None
+    except FILE_ERRORS as error:
+        raise _unavailable(path, error) from None
 
 
 @contextmanager

@@ -10,8 +10,8 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,7 @@ from shoal.server_node.history.recent import BINS_MIN, RecentHistory, recent_his
 from shoal.server_node.history.recorder import OPEN_MAX, Recorder
 from shoal.server_node.history.sources import NOTHING_PUBLISHED
 from shoal.server_node.history.store import (
+    DAMAGED_FILE,
     HISTORY_FILE,
     HistoryReader,
     HistoryRecord,
@@ -71,6 +72,7 @@ from shoal.server_node.history.store import (
 )
 from shoal.server_node.history.usual import usual
 from shoal.server_node.ingest.requests import quarantine_records
+from shoal.server_node.node import ServerNode
 from shoal.transports.base import latest
 from tests.house.rounds_federation import KMEANS, create_rounds_federation, run_in_rounds
 from tests.house.small_federation import CLIENTS, clock
@@ -387,22 +389,89 @@ def test_a_file_that_this_user_may_not_write_ends_the_server_with_advice(
     assert "a file that this user may write" in result.stdout
 
 
-def test_a_file_that_fails_while_the_server_runs_is_retriable(tmp_path: Path) -> None:
+def _drop_tables(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as other:
+        for table in (*(f"bins_{width}" for width in BINS_KEPT), "names", "about"):
+            other.execute(f"DROP TABLE {table}")
+
+
+def test_a_file_that_fails_while_the_server_runs_is_set_aside_and_retriable(
+    tmp_path: Path,
+) -> None:
     """Whatever it is asked for; the topic is there to make the file again."""
     path = tmp_path / HISTORY_FILE
+    uses: list[Callable[[HistoryStore], object]] = [
+        lambda store: store.bin(BinKey("clusters", FINE_S, START)),
+        lambda store: store.names("clusters"),
+        lambda store: store.newest("clusters", FINE_S),
+        lambda store: store.forgotten(["clusters"], []),
+        lambda store: store.expired([HistoryRecord(b"", a_bin(START, {0: 1}))]),
+    ]
+    for use in uses:
+        with closing(HistoryStore(resolve(plant()), path)) as store:
+            _drop_tables(path)
+            with pytest.raises(LogUnavailable, match="made again from the log"):
+                use(store)
+        assert (tmp_path / DAMAGED_FILE).exists()
+        (tmp_path / DAMAGED_FILE).unlink()
+
+
+@pytest.mark.parametrize("found_by", ["the server at its start", "the server", "the page"])
+def test_a_flipped_bit_in_a_bin_costs_no_update_and_no_bin(tmp_path: Path, found_by: str) -> None:
+    """The service builds its node again after a retriable error, as it does after an outage."""
+    site = site_in(tmp_path)
+    site.send(*updates_at(site, START, START + 300))
+    site.run()
+    before = bins_of(site)
+    path = tmp_path / HISTORY_FILE
+    with site.server() if found_by != "the server at its start" else nullcontext() as server:
+        _flip_a_bit(path)
+        site.send(*updates_at(site, START + 310, first=3))
+        if found_by == "the page":
+            with pytest.raises(LogUnavailable, match="damaged"):
+                bins_of(site)
+        if server is not None:
+            with pytest.raises(LogUnavailable, match="made again from the log"):
+                _step_to_the_end(server)
+    after = site.run()
+    assert (tmp_path / DAMAGED_FILE).exists()
+    assert bins_of(site)[0] == before[0]
+    assert [readings_in(one) for one in bins_of(site)] == [40, 80]
+    undisturbed = site_in(tmp_path / "undisturbed")
+    undisturbed.send(*updates_at(undisturbed, START, START + 300))
+    undisturbed.run()
+    undisturbed.send(*updates_at(undisturbed, START + 310, first=3))
+    assert undisturbed.run() == after
+
+
+def _step_to_the_end(server: ServerNode) -> None:
+    while server.step():
+        pass
+
+
+def _flip_a_bit(path: Path) -> None:
+    """In a count of every bin, so that SQLite finds nothing wrong with the file."""
+    with closing(sqlite3.connect(path)) as file:
+        for width in BINS_KEPT:
+            for start, value in file.execute(f"SELECT start, value FROM bins_{width}").fetchall():
+                flipped = value[:-1] + bytes([value[-1] ^ 1])
+                update = f"UPDATE bins_{width} SET value = ? WHERE start = ?"
+                file.execute(update, (flipped, start))
+        file.commit()
+
+
+def test_a_full_disk_is_no_damage(tmp_path: Path) -> None:
+    path = tmp_path / HISTORY_FILE
+    first = a_bin(START, {0: 1})
+    more = [a_bin(START + FINE_S * place, {0: 1}) for place in range(1, 500)]
     with closing(HistoryStore(resolve(plant()), path)) as store:
-        with closing(sqlite3.connect(path)) as other:
-            for table in (*(f"bins_{width}" for width in BINS_KEPT), "names", "about"):
-                other.execute(f"DROP TABLE {table}")
-        for use in (
-            lambda: store.bin(BinKey("clusters", FINE_S, START)),
-            lambda: store.names("clusters"),
-            lambda: store.newest("clusters", FINE_S),
-            lambda: store.forgotten(["clusters"], []),
-            lambda: store.expired([HistoryRecord(b"", a_bin(START, {0: 1}))]),
-        ):
-            with pytest.raises(LogUnavailable, match="delete it: the server makes it again"):
-                use()
+        store.apply([HistoryRecord(first.record_key, first)])
+        (pages,) = store._file.execute("PRAGMA page_count").fetchone()
+        store._file.execute(f"PRAGMA max_page_count={pages}")
+        with pytest.raises(LogUnavailable, match="make room"):
+            store.apply([HistoryRecord(one.record_key, one) for one in more])
+        assert store.bin(BinKey("clusters", FINE_S, START)) == first
+    assert not (tmp_path / DAMAGED_FILE).exists()
 
 
 def test_small_bins_that_stay_lie_side_by_side_though_large_ones_between_them_are_removed(
