@@ -51,6 +51,16 @@ def _box_of_part(leaf: Leaf, axis: int, at: float, is_right: bool) -> tuple[Floa
     return low, high
 
 
+def share_below(leaf: Leaf, axis: int, at: float) -> float:
+    """Share of the readings counted on an axis of a leaf that lie below a place."""
+    counts = leaf.coarse[axis]
+    start = float(leaf.start[axis])
+    end = float(leaf.end[axis])
+    below = float(rebinned(counts, start, end, start, at).sum())
+    # The floor divides by no zero where noise has made the sum negative.
+    return below / max(float(counts.sum()), 1e-9)
+
+
 @dataclass(frozen=True)
 class _Place:
     """The place at which a leaf is cut."""
@@ -66,12 +76,7 @@ def cut_leaf(
 ) -> tuple[Leaf, Leaf]:
     """The two parts of a leaf. Both keep the histogram of the axis on their side; a heavy part
     keeps all of them."""
-    counts = leaf.coarse[axis]
-    start = float(leaf.start[axis])
-    end = float(leaf.end[axis])
-    below = float(rebinned(counts, start, end, start, at).sum())
-    # The floor divides by no zero where noise has made the sum negative.
-    share = below / max(float(counts.sum()), 1e-9)
+    share = share_below(leaf, axis, at)
     place = _Place(axis, at, hints)
     # Of a state that is new today the older readings have few.
     newer_share = leaf.newer_share(axis, at)

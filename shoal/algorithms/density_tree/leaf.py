@@ -16,6 +16,11 @@ BINS: Final = 16
 SPANS: Final = (1, 2, 4, 8)
 """coarse bins over which fine bins may lie: each holds a whole number of fine bins"""
 NO_ZOOM: Final = -1
+UNKNOWN_ZOOM: Final = -2
+"""an epoch in which an axis was another one, or that was not kept"""
+EPOCHS_KEPT: Final = 4
+"""earlier epochs of an axis of which it is kept where fine bins lay: clients count under plans that
+they have read late"""
 NO_IDENTITY: Final = -1
 MASS_MIN: Final = 60.0
 """readings on an axis below which its support is not judged"""
@@ -83,7 +88,10 @@ class Leaf:
         self.exposure = np.zeros(a)
         self.fine_exposure = np.zeros(a)
         self.epoch: Ints = np.zeros(a, dtype=np.int64)
-        """changes of the cells of each axis; counts of an earlier epoch do not fit"""
+        """changes of the cells of each axis"""
+        self.earlier_zoom: Ints = np.full((a, EPOCHS_KEPT), UNKNOWN_ZOOM)
+        """`zoom` in the epochs before, the latest one first"""
+        self.earlier_span: Ints = np.zeros((a, EPOCHS_KEPT), dtype=np.int64)
         self.oblique_drawn = 0
         """oblique axes that the leaf has had"""
         self.identity = NO_IDENTITY
@@ -160,9 +168,7 @@ class Leaf:
         the axis has now."""
         if not 0 <= axis < len(self.axes) or self.epoch[axis] != epoch:
             return False
-        if self.zoom[axis] == NO_ZOOM:
-            return cells == BINS
-        return cells == 2 * BINS - int(self.span[axis])
+        return cells == number_of_cells(int(self.zoom[axis]), int(self.span[axis]))
 
     def support(self, axis: int, significance: float) -> tuple[int, int]:
         """[first, last) coarse bins that hold all significant mass."""
@@ -212,15 +218,21 @@ class Leaf:
         # Bins that cover the support already, and not too widely, keep what they have counted.
         if zoom != NO_ZOOM and zoom <= first and last <= zoom + own_span and own_span <= span:
             return False
+        # Counts of the bins before, which are still on their way, must not be added to these.
+        self._begin_epoch(axis)
         # In the middle of the bins, within the axis.
         self.zoom[axis] = min(max(0, first - (span - (last - first)) // 2), BINS - span)
         self.span[axis] = span
         self.fine[axis] = 0.0
         self.fine_noise[axis] = 0.0
         self.fine_exposure[axis] = 0.0
-        # Counts of the bins before, which are still on their way, must not be added to these.
-        self.epoch[axis] += 1
         return True
+
+    def _begin_epoch(self, axis: int) -> None:
+        """Keep where the fine bins of an axis lie, which change now."""
+        self.earlier_zoom[axis] = [self.zoom[axis], *self.earlier_zoom[axis, :-1]]
+        self.earlier_span[axis] = [self.span[axis], *self.earlier_span[axis, :-1]]
+        self.epoch[axis] += 1
 
     def redraw(self, axis: int, new: Axes) -> None:
         """Put one new axis in the place of another, with nothing counted."""
@@ -229,6 +241,8 @@ class Leaf:
         self.axes = self.axes.with_more(new).take(order)
         self.oblique_drawn += 1
         self.clear(axis)
+        # What was counted in earlier epochs was counted on the axis that was here before.
+        self.earlier_zoom[axis] = UNKNOWN_ZOOM
         start, end = self.axes.box_range(self.low, self.high)
         self.start[axis] = start[axis]
         self.end[axis] = end[axis]
@@ -315,12 +329,17 @@ class Leaf:
 
     def clear_fine(self, axis: int) -> None:
         """Lay no fine bins over one axis any more. What was counted under them no longer fits."""
+        self._begin_epoch(axis)
         self.fine[axis] = 0
         self.fine_noise[axis] = 0
         self.fine_exposure[axis] = 0
         self.span[axis] = 0
         self.zoom[axis] = NO_ZOOM
-        self.epoch[axis] += 1
+
+
+def number_of_cells(zoom: int, span: int) -> int:
+    """Number of the cells of an axis."""
+    return BINS if zoom == NO_ZOOM else 2 * BINS - span
 
 
 def _mass_between(

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated, Self
 
 from shoal.algorithms.density_tree.axes import Axes
-from shoal.algorithms.density_tree.leaf import BINS, NO_ZOOM, Leaf
+from shoal.algorithms.density_tree.late import require_fine_bins
+from shoal.algorithms.density_tree.leaf import BINS, EPOCHS_KEPT, NO_ZOOM, UNKNOWN_ZOOM, Leaf
 from shoal.algorithms.density_tree.tree import Cut, Node, cuts_of, leaves_of, positions_of
 from shoal.kernels.arrays import Floats, Ints
 from shoal.saved_state import COUNT_MAX, FloatArray, IntArray, Number, SavedState, Whole, require
@@ -26,6 +27,8 @@ _FIELDS = (
     "zoom",
     "span",
     "epoch",
+    "earlier_zoom",
+    "earlier_span",
     "identity",
     "oblique_drawn",
     "recent",
@@ -60,6 +63,8 @@ class LeafState(SavedState):
     zoom: Annotated[Ints, IntArray("a", least=NO_ZOOM)]
     span: Annotated[Ints, IntArray("a")]
     epoch: Annotated[Ints, IntArray("a")]
+    earlier_zoom: Annotated[Ints, IntArray("a", EPOCHS_KEPT, least=UNKNOWN_ZOOM)]
+    earlier_span: Annotated[Ints, IntArray("a", EPOCHS_KEPT)]
     identity: Annotated[int, Whole(least=-COUNT_MAX)]
     oblique_drawn: int
     recent: float
@@ -85,7 +90,8 @@ class LeafState(SavedState):
         features_exist = (self.axis_first < d).all() and (self.axis_second < d).all()
         require(bool(features_exist), "an axis has a feature that does not exist")
         require(d <= self.kept <= a, "more axes are kept than there are, or not all features")
-        require(bool((self.zoom + self.span <= BINS).all()), "fine bins lie beyond the coarse ones")
+        require_fine_bins(self.zoom, self.span)
+        require_fine_bins(self.earlier_zoom, self.earlier_span)
         require(bool((self.end > self.start).all()), "an axis has no range")
 
     def restored(self) -> Leaf:

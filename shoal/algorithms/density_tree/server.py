@@ -19,6 +19,14 @@ from shoal.algorithms.density_tree.clusters import cluster_leaves, masses
 from shoal.algorithms.density_tree.cutting import can_be_cut, cut_leaf, new_leaf, take_back
 from shoal.algorithms.density_tree.extents import draw_rows, extents
 from shoal.algorithms.density_tree.identities import Identities, IdentitiesState, Shown
+from shoal.algorithms.density_tree.late import (
+    FORMER_MAX,
+    FormerLeafState,
+    LateCounts,
+    Recent,
+    add_late,
+    nodes_by_leaf,
+)
 from shoal.algorithms.density_tree.leaf import BINS, NO_IDENTITY, NO_ZOOM, AxisValleys, Leaf
 from shoal.algorithms.density_tree.options import DensityTreeOptions
 from shoal.algorithms.density_tree.plan import CountingPlan
@@ -43,7 +51,7 @@ from shoal.algorithms.streaming import (
     check_rows,
 )
 from shoal.errors import InvalidData, InvalidState
-from shoal.kernels.arrays import AnyArray, Ints
+from shoal.kernels.arrays import AnyArray, Floats, Ints
 from shoal.saved_state import Number, SavedState, Table, require
 
 FADE_READINGS: Final = 400
@@ -58,7 +66,7 @@ OBLIQUE_PATIENCE: Final = 500.0
 class DensityTreeServerState(SavedState):
     """What the server half has learnt, and the snapshot that clients count under now."""
 
-    version: ClassVar[int] = 6
+    version: ClassVar[int] = 7
 
     readings: int
     grown: int
@@ -70,6 +78,7 @@ class DensityTreeServerState(SavedState):
     apart: float
     compared: float
     tree: TreeState
+    former_leaves: list[FormerLeafState]
     snapshot: Annotated[Arrays, Table(SNAPSHOT)]
     identities: IdentitiesState
     shares: ClientSharesState
@@ -87,6 +96,17 @@ class DensityTreeServerState(SavedState):
         require(
             max(leaf.leaf_id for leaf in leaves) < self.next_leaf,
             "a leaf has a number not yet given",
+        )
+        former = [leaf.leaf_id for leaf in self.former_leaves]
+        require(
+            len(set(former)) == len(former) <= FORMER_MAX,
+            "there are too many former leaves, or one twice",
+        )
+        features = [leaf.axis_first.max(initial=0) for leaf in self.former_leaves]
+        features += [leaf.axis_second.max(initial=0) for leaf in self.former_leaves]
+        require(
+            max(features, default=0) < len(leaves[0].low),
+            "an axis of a former leaf has a feature that does not exist",
         )
 
 
@@ -108,11 +128,11 @@ class DensityTreeServer:
     2. *Counting* (`CountingPlan.count`): a reading descends the tree, draws one of its leaf's
        sampled axes by a public hash, and adds one to one cell of it. The client adds noise to all
        cells, the empty ones included, and publishes them.
-    3. *Admission* (`_absorb`): a block of an earlier epoch of its axis is dropped; a client's
-       counts are bounded below by what noise can be (`ClientDeficits`), and above by its share of
-       the recent readings (`ClientShares`).
+    3. *Admission* (`_absorb`): a client's counts are bounded below by what noise can be
+       (`ClientDeficits`), and above by its share of the recent readings (`ClientShares`).
     4. *Addition* (`Leaf.add`): counts and the known variance of their noise are added up, per leaf
-       and axis, in coarse bins and in the fine ones over their support.
+       and axis, in coarse bins and in the fine ones over their support. What was counted under an
+       earlier plan is added as though it had arrived before the tree changed (`LateCounts`).
 
     After every `grow_readings` readings (`grow`):
 
@@ -171,12 +191,13 @@ class DensityTreeServer:
             Axes.features(dimensions),
             self._oblique,
         )
+        self._late = LateCounts()
         self._identities = Identities(dimensions, self.options.circular_features)
         self._readings = 0
         self._grown = 0
         """readings absorbed when the tree changed last"""
         self.dropped = 0
-        """counted blocks that fitted no leaf any more"""
+        """counted blocks of an earlier plan whose cells are no longer known"""
         self._counted = 0.0
         """sum of all private counts: about the readings, as far as noise can tell"""
         self._counted_noise = 0.0
@@ -221,8 +242,15 @@ class DensityTreeServer:
             leaf.recent = leaf.recent * faded
             leaf.recent_noise = leaf.recent_noise * faded**2
         by_id = {leaf.leaf_id: leaf for leaf in leaves}
+        late = []
         for block in blocks:
-            self._add(client, block, by_id.get(block.leaf), part)
+            own = by_id.get(block.leaf)
+            if own and own.is_counted_by(block.axis, block.epoch, len(block.counts)):
+                self._add(client, block, own, part)
+            else:
+                late.append(block)
+        if late:
+            self._add_late(client, late, part)
         self._readings += places
         if not self._found and self._counted > FOUND_SIGNIFICANCE * math.sqrt(self._counted_noise):
             self._found = True
@@ -230,30 +258,57 @@ class DensityTreeServer:
         if self._readings - self._grown >= self.options.grow_readings:
             self.grow()
 
-    def _add(self, client: str, block: Block, leaf: Leaf | None, part: float) -> None:
-        """Add the counts of one block to its leaf; None if the leaf is no more."""
+    def _add(self, client: str, block: Block, leaf: Leaf, part: float) -> None:
+        """Add the counts of one block to its leaf."""
+        block = self._with_likely_counts(block)
+        if not self._may_add(client, block):
+            return
         variance = block.windows * self._noise_variance
+        if block.windows == 1:  # in sums the differences between their windows no longer show
+            in_bins, noise = leaf.in_coarse_bins(block.axis, block.counts, variance)
+            self._compare(leaf, block.axis, in_bins, noise)
+        leaf.add(block.axis, block.counts, block.exposure, variance)
+        leaf.recent += float(block.counts.sum()) * part
+        leaf.recent_noise += len(block.counts) * variance * part**2
+
+    def _add_late(self, client: str, blocks: Sequence[Block], part: float) -> None:
+        """Add counts of cells that were those of an earlier plan."""
+        nodes = nodes_by_leaf(self._root)
+        for block in map(self._with_likely_counts, blocks):
+            variance = block.windows * self._noise_variance
+            place = self._late.place_of(block, variance, nodes)
+            if place is None:
+                self.dropped += 1
+                continue
+            if not self._may_add(client, block):
+                continue
+            in_cells, node = place
+            # A leaf that was not cut since: only its fine bins have moved.
+            if block.windows == 1 and isinstance(node, Leaf) and node.leaf_id == block.leaf:
+                start = float(node.start[block.axis])
+                end = float(node.end[block.axis])
+                self._compare(node, block.axis, *in_cells.in_bins(start, end))
+            noise = len(block.counts) * variance * part**2
+            add_late(node, in_cells, Recent(float(block.counts.sum()) * part, noise))
+
+    def _with_likely_counts(self, block: Block) -> Block:
+        """A block without what no noise can be; all of its counts are in the sum of all."""
         # Whether a client's readings are accepted is hidden: only the counts say how many there
         # are.
         self._counted += float(block.counts.sum())
         self._counted_noise += len(block.counts) * block.windows * self._noise_variance
-        # A client may have counted under an earlier plan: its leaf can have been cut since, or its
-        # axis drawn anew.
-        if leaf is None or not leaf.is_counted_by(block.axis, block.epoch, len(block.counts)):
-            self.dropped += 1
-            return
         counts = without_far_noise(block.counts, self._noise_variance, block.windows)
-        readings = float(counts.sum())
-        if not self._deficits.take(client, block.leaf, readings, len(counts) * block.windows):
-            return
-        if block.windows == 1:  # in sums the differences between their windows no longer show
-            in_bins, noise = leaf.in_coarse_bins(block.axis, counts, variance)
-            self._clumping.compare(
-                leaf.coarse[block.axis], leaf.coarse_noise[block.axis], in_bins, noise
-            )
-        leaf.add(block.axis, counts, block.exposure, variance)
-        leaf.recent += readings * part
-        leaf.recent_noise += len(block.counts) * variance * part**2
+        return block._replace(counts=counts)
+
+    def _may_add(self, client: str, block: Block) -> bool:
+        """Whether a client's counts may be added to a leaf: they sum to no less than noise can."""
+        readings = float(block.counts.sum())
+        draws = len(block.counts) * block.windows
+        return self._deficits.take(client, block.leaf, readings, draws)
+
+    def _compare(self, leaf: Leaf, axis: int, in_bins: Floats, noise: Floats) -> None:
+        """Compare the counts of one window in coarse bins with what was counted before."""
+        self._clumping.compare(leaf.coarse[axis], leaf.coarse_noise[axis], in_bins, noise)
 
     def grow(self) -> None:
         """Take back cuts that have filled up, cut leaves at their valleys, and look closer at the
@@ -272,7 +327,7 @@ class DensityTreeServer:
         for leaf in self._leaves:
             leaf.end_look()
         self._grown = self._readings
-        self._deficits.keep({leaf.leaf_id for leaf in self._leaves})
+        self._deficits.keep(set(nodes_by_leaf(self._root)) | self._late.leaf_ids)
         self._publish()
 
     def end_stream(self) -> None:
@@ -320,6 +375,7 @@ class DensityTreeServer:
             apart=self._clumping.apart,
             compared=self._clumping.compared,
             tree=TreeState.of(self._root),
+            former_leaves=self._late.state(),
             snapshot=self._snapshot,
             identities=self._identities.state(),
             shares=self._shares.state(),
@@ -349,6 +405,7 @@ class DensityTreeServer:
         self._found = saved.found
         self._clumping = Clumping(saved.apart, saved.compared)
         self._root = saved.tree.restored()
+        self._late = LateCounts.restored(saved.former_leaves)
         self._identities = Identities.restored(
             saved.identities, self.d, self.options.circular_features
         )
@@ -395,7 +452,9 @@ class DensityTreeServer:
             if left.identity != right.identity and min(left.identity, right.identity) >= 0:
                 continue
             if is_filled(cut, [left], [right], self.options.filled):
-                self._replace(cut, take_back(cut, self._new_id()))
+                leaf_id = self._new_id()
+                self._late.remember(cut, leaf_id)
+                self._replace(cut, take_back(cut, leaf_id))
 
     def _axis_to_cut(self, leaf: Leaf, valleys: AxisValleys) -> int | None:
         """The axis with the most significant valley at which the leaf can be cut; None where it
