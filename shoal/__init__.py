@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     )
     from shoal.estimators.regimes import Regimes
     from shoal.estimators.rounds import KFED, MUFC
+    from shoal.estimators.states import States
     from shoal.estimators.tsk import FederatedTSK
     from shoal.protocol.messages import Snapshot, Update
     from shoal.protocol.readings import Reading
@@ -46,6 +47,7 @@ __all__ = [
     "Reading",
     "Regimes",
     "Snapshot",
+    "States",
     "StoppedEarly",
     "Update",
     "__version__",
@@ -68,6 +70,7 @@ _MODULES = {
     "shoal.estimators.density_tree": ("DensityTree",),
     "shoal.estimators.fcac": ("FCAC",),
     "shoal.estimators.regimes": ("Regimes",),
+    "shoal.estimators.states": ("States",),
     "shoal.estimators.tsk": ("FederatedTSK",),
     "shoal.protocol.messages": ("Snapshot", "Update"),
     "shoal.protocol.readings": ("Reading",),

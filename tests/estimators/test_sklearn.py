@@ -25,6 +25,7 @@ from shoal.estimators.federated import (
 )
 from shoal.estimators.regimes import Regimes
 from shoal.estimators.rounds import KFED, MUFC
+from shoal.estimators.states import States
 from shoal.estimators.tsk import FederatedTSK
 
 TOO_FEW_ROWS = {"check_clustering": "50 rows of three blobs are too few for a significant split"}
@@ -37,6 +38,7 @@ EXPECTED_TO_FAIL = {
     repr(DensityTree(epsilon=None)): TOO_FEW_ROWS,
     repr(FederatedDBSCAN()): TEN_FEATURES,
     repr(Regimes()): {"check_clustering": "shuffled rows are no sequence: nothing stays"},
+    repr(States()): {"check_clustering": "shuffled rows are no sequence: nothing stays"},
 }
 """by estimator; ClusterTree finds the three blobs when the 50 rows come from one client"""
 STREAMING = [
@@ -47,7 +49,7 @@ STREAMING = [
     DensityTree(),
     DensityTree(epsilon=None),
 ]
-OF_SEQUENCES = [Regimes()]
+OF_SEQUENCES = [Regimes(), States()]
 IN_ROUNDS = [
     FederatedKMeans(3),
     FederatedKMeans(3, average="unweighted"),

@@ -1,0 +1,389 @@
+"""The learner of states: what it keeps, when it looks, and what it tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from shoal.algorithms.regimes.blocks import READING_MAX, window_features
+from shoal.algorithms.states.axes import Axes
+from shoal.algorithms.states.cycles import shared_period
+from shoal.algorithms.states.returns import Returning, find_returning, new_memory
+from shoal.algorithms.states.segments import SHORTEST
+from shoal.algorithms.states.tiles import OVERLAP, TileMemory
+from shoal.algorithms.states.timeline import (
+    NO_STATE,
+    continued,
+    matched,
+    overlap_of,
+    runs_of,
+    state_at,
+)
+from shoal.algorithms.states.views import (
+    DEFAULT,
+    STRICT,
+    TILES_MIN,
+    View,
+    best_view,
+    explained,
+    features_of,
+)
+from shoal.errors import InvalidState
+from shoal.kernels.arrays import AnyArray, Floats, Ints
+
+EVALUATION_GROWTH: Final = 16
+"""an evaluation waits for this part of the readings so far: what an evaluation costs stays in
+proportion to the stream"""
+SEGMENTS_GAIN: Final = 3.0
+"""times as much of the variance of tiles that segments must explain as states that return, to be
+shown in their place: to have returned many times is more to go by than a change seen once"""
+WAITING_MAX: Final = 1_024
+"""readings that wait until they are cut into blocks: in groups that costs less"""
+
+
+class Route(IntEnum):
+    """How the states shown were found."""
+
+    SINGLE = 0
+    SEGMENTS = 1
+    RETURNS = 2
+
+
+class StateFigures(NamedTuple):
+    """What is known of each state, by its place in `identity`."""
+
+    identity: Ints
+    """(k,) ascending"""
+    mean: Floats
+    """(k, d) of the readings, in their units; NaN where none is remembered"""
+    deviation: Floats
+    """(k, d)"""
+    period: Floats
+    """(k,) readings of the cycle that it shows, NaN where it shows none"""
+
+
+class StateLearner:
+    """Finds the states of one stream in bounded memory.
+
+    A state is a way in which a stream goes on for a while: its level, its spread, its rhythm, and
+    how its columns go together. Nothing is told of the states, neither their number nor a label.
+    Where a stream goes on in one way there is one state; a stream that repeats a pattern is in one
+    state, that has a period.
+
+    Steps
+    -----
+    1. **Window** (`window`). From the first 1 000 readings the length w of a stretch that shows
+       what the whole does (SuSS, of ClaSP), and level and spread of each column. A stream whose
+       length is known and short gets at least 24 windows.
+    2. **Sums** (`tiles`). Per reading and column: the standardized value and its square, squared
+       differences to the readings 1, 2, 4 ... w before, and the signs of three sets of fixed random
+       kernels (MiniRocket's, at dilations up to w / 8); products of columns where there are at most
+       eight. A sign has no level and no scale, so it tells the form of a waveform; lagged
+       differences tell its rhythm where it has no form. Means of half-tiles of w / 2 readings are
+       kept, and their neighbours joined when there are 1 024.
+    3. **Features** (`tiles`). Of tiles of two half-tiles: level; logarithms of spread and of lagged
+       differences, correlations; shares of positive signs.
+    4. **Axes** (`axes`). Each feature in units of its own change from tile to tile; principal
+       components; the six directions in which tiles differ most over the stream relative to
+       neighbours (linear discriminant analysis without labels).
+    5. **Segments, then joins** (`segments`). The best cutting into at most forty segments, whose
+       weakest boundary is undone until each passes: significance against long-run noise within
+       segments; each side stays at its level; the jump is larger than jumps within; and, where the
+       level counts, it is abrupt, since the level of a random walk wanders. Then segments that do
+       not differ are joined. Overlapping windows are never clustered as points: of white noise that
+       makes 2 to 10 clusters.
+    6. **Views** (`views`). Steps 4 and 5 without and with the level, each for three sets of kernels
+       of which most must agree that there is more than one state. The view with more states counts.
+    7. **Returns** (`returns`). The second way to be sure, for stays too short for segments: sets of
+       blocks of 1 to 256 readings between which the stream jumps, many times and both ways, as
+       `shoal.algorithms.regimes` finds them. They are left out where they follow each other as the
+       parts of a cycle.
+    8. **Choice.** The states that return where there are any, unless segments explain three times
+       as much of the variance of tiles on the axes.
+    9. **Identities** (`timeline`). A state keeps its number while it has most of the readings that
+       it had. Seen in one run it is a phase; once it has returned it is a state, under the same
+       number.
+
+    What is kept: 1 024 rows of sums (0.2 to 0.6 MiB a column), the latest 3 500 blocks of five
+    lengths (0.3 MiB a column), the last 12 w readings and at most 4 096 runs. Any batching of
+    the same readings gives the same states. What is found at an evaluation depends on readings
+    before it only. Cost: 1 to 3 microseconds a reading and column, 0.2 to 0.5 s an evaluation.
+
+    Sources: Ermshaus, Schaefer and Leser, "ClaSP: parameter-free time series segmentation" (2023)
+    for the window, and "CLaP - state detection from time series" (2025) for segments first and then
+    joins; Dempster, Schmidt and Webb, "MiniRocket" (KDD 2021) for the kernels; Perez-Hernandez et
+    al., Journal of Chemical Physics 139 (2013) for the coordinates of step 7. The tests of step 5
+    and their thresholds are our own, chosen on streams without states and on every second series of
+    TSSB, the time series segmentation benchmark.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        window: int | None = None,
+        length: int | None = None,
+        strict: bool = False,
+        evaluate_every: int = 1_000,
+    ) -> None:
+        """`window`: readings of a tile, None: found; `length`: readings of the whole stream, where
+        they are known; `strict`: fewer false states and fewer found; `evaluate_every`: readings
+        between two evaluations, at least."""
+        self.memory = TileMemory(width, window, length)
+        self.runs = np.empty((0, 3), dtype=np.int64)
+        """(r, 3) first reading, reading after the last, identity of each run, as of the last
+        evaluation"""
+        self.route = Route.SINGLE
+        self._sureness = STRICT if strict else DEFAULT
+        self._evaluate_every = evaluate_every
+        self._blocks = new_memory(width)
+        self._waiting = np.empty((0, width))
+        """readings that are not in blocks yet"""
+        self._evaluated_at = 0
+        self._next_evaluation = evaluate_every
+        self._next_identity = 0
+        self._view = (False, 0)
+        """whether the view shown has the level, and the number of its set of kernels"""
+
+    def add(self, rows: Floats) -> None:
+        """Rows (n, d), NaN where missing, in the order of time; states are looked for when it is
+        time."""
+        first = 0
+        while first < len(rows):
+            last = min(len(rows), first + self._next_evaluation - self.memory.n_readings)
+            self._learn(rows[first:last])
+            first = last
+            if self.memory.n_readings == self._next_evaluation:
+                self.evaluate()
+
+    def learn_whole(self, rows: Floats) -> None:
+        """All rows (n, d) of a stream, with one evaluation at their end."""
+        self._learn(rows)
+        self.memory.start_early()
+        self.evaluate()
+
+    def _learn(self, rows: Floats) -> None:
+        self.memory.add(rows)
+        self._waiting = np.concatenate([self._waiting, rows])
+        if len(self._waiting) >= WAITING_MAX:
+            self._cut_blocks()
+
+    def _cut_blocks(self) -> None:
+        if self.memory.is_started:
+            self._blocks.add((self._waiting - self.memory.mean) / self.memory.spread)
+            self._waiting = self._waiting[:0].copy()
+
+    @property
+    def delay(self) -> float:
+        """Readings from a change until it can be told, at most: the shortest segment and the wait
+        for the next evaluation; infinite until the window is known."""
+        if not self.memory.is_started:
+            return float("inf")
+        return (SHORTEST + 1) * self.memory.half + self._interval(self.memory.n_readings)
+
+    def _interval(self, n_readings: int) -> int:
+        return max(self._evaluate_every, n_readings // EVALUATION_GROWTH)
+
+    def evaluate(self) -> None:
+        """Look for states in what is remembered."""
+        n = self.memory.n_readings
+        self._evaluated_at = n
+        self._next_evaluation = n + self._interval(n)
+        self._cut_blocks()
+        if not n:
+            return
+        if len(self.memory.known()) > TILES_MIN:
+            view = best_view(self.memory.features(), self._sureness)
+            self._show(view, find_returning(self._blocks, self.memory.window or 0))
+        else:
+            self._show_single()
+
+    def _show_single(self) -> None:
+        self.route = Route.SINGLE
+        self._identify(np.array([[0, self.memory.n_readings, 0]], dtype=np.int64))
+
+    def _show(self, view: View, returning: Returning | None) -> None:
+        """Show the states that return, unless segments explain far more of the tiles'
+        variance."""
+        by_segments = self._runs_of_view(view)
+        self._view = (view.with_level, view.kernels)
+        if returning is not None:
+            by_returns = self._runs_of_returns(returning)
+            told = explained(view.tiles, state_at(by_returns, self._middles()))
+            if SEGMENTS_GAIN * told > explained(view.tiles, view.state):
+                self.route = Route.RETURNS
+                self._identify(by_returns)
+                return
+        self.route = Route.SEGMENTS if view.n_states > 1 else Route.SINGLE
+        self._identify(by_segments)
+
+    def _middles(self) -> Ints:
+        """The reading in the middle of each tile."""
+        return (self.memory.known()[1:] * self.memory.half).astype(np.int64)
+
+    def _runs_of_view(self, view: View) -> Ints:
+        half = self.memory.half
+        edges = half * self.memory.known() + half // 2
+        # The first and the last tile stand for what lies before and after their middles as well.
+        edges[0] = 0
+        edges[-1] = self.memory.n_readings
+        return runs_of(view.state, edges)
+
+    def _runs_of_returns(self, returning: Returning) -> Ints:
+        state = returning.of_readings()
+        edges = returning.first + np.arange(len(state) + 1)
+        edges[-1] = self.memory.n_readings
+        return runs_of(state, edges)
+
+    def _identify(self, runs: Ints) -> None:
+        """Give the states of new runs the numbers of those that they go on with, and new ones."""
+        old, new, table = overlap_of(self.runs, runs)
+        number = matched(old, table)
+        if len(new) == 1 and len(old):
+            # What is one state now goes on in the largest of its parts.
+            number[0] = old[int(table[:, 0].argmax())]
+        appearance = np.argsort([runs[runs[:, 2] == state, 0].min() for state in new])
+        for place in appearance.tolist():
+            if number[place] == NO_STATE:
+                number[place] = self._next_identity
+                self._next_identity += 1
+        named = runs.copy()
+        named[:, 2] = number[np.searchsorted(new, runs[:, 2])]
+        self.runs = continued(self.runs, named)
+
+    def labels(self, first: int, end: int) -> Ints:
+        """(end - first,) the state of each of these readings, counted from the beginning of the
+        stream; readings since the last evaluation have the state that held then, and those that
+        are remembered no more `NO_STATE`."""
+        return self.labels_at(np.arange(first, end))
+
+    def identities(self) -> Ints:
+        """(k,) the states seen in the runs that are kept, ascending."""
+        return np.unique(self.runs[:, 2])
+
+    def figures(self) -> StateFigures:
+        """What is known of each state from the half-tiles that are remembered."""
+        identity = self.identities()
+        d = self.memory.width
+        mean = np.full((len(identity), d), np.nan)
+        deviation = np.full((len(identity), d), np.nan)
+        period = np.full(len(identity), np.nan)
+        known = self.memory.known()
+        if not len(known):
+            return StateFigures(identity, mean, deviation, period)
+        half = self.memory.half
+        level, square = self.memory.moments()
+        state = self.labels_at(half * known + half // 2)
+        periods = self.memory.periods()
+        for place, number in enumerate(identity.tolist()):
+            own = state == number
+            if own.any():
+                centre = level[own].mean(axis=0)
+                variance = np.maximum(square[own].mean(axis=0) - centre**2, 0.0)
+                mean[place] = centre * self.memory.spread + self.memory.mean
+                deviation[place] = np.sqrt(variance) * self.memory.spread
+                period[place] = shared_period(periods[own])
+        return StateFigures(identity, mean, deviation, period)
+
+    def labels_at(self, readings: Ints) -> Ints:
+        """(m,) the state of each of these readings, as in `labels`."""
+        if len(self.runs):
+            readings = np.minimum(readings, self.runs[-1, 1] - 1)
+        return state_at(self.runs, readings)
+
+    def predict(self, rows: Floats) -> Ints:
+        """rows (n, d), a stretch of a stream -> (n,) the known state that each is most like;
+        `NO_STATE` before the first evaluation and for a stretch shorter than a tile."""
+        n = len(rows)
+        identity = self.identities()
+        if len(identity) < 2:
+            return np.full(n, identity[0] if len(identity) else NO_STATE, dtype=np.int64)
+        if self.route is Route.RETURNS:
+            self._cut_blocks()
+            found = find_returning(self._blocks, self.memory.window or 0)
+            if found is not None:
+                return self._predict_by_returns(found, rows)
+        return self._predict_by_tiles(rows)
+
+    def _predict_by_tiles(self, rows: Floats) -> Ints:
+        """The state with the nearest mean of tiles, on the axes of what is remembered now."""
+        n = len(rows)
+        other = self.memory.like()
+        other.add(rows)
+        if len(other.known()) < OVERLAP:
+            return np.full(n, NO_STATE, dtype=np.int64)
+        known = self.memory.features()
+        with_level, kernels = self._view
+        groups = features_of(known, kernels, with_level)
+        axes = Axes.of(groups)
+        tiles = axes.project(groups)
+        state = self.labels_at(self._middles())
+        numbers = np.unique(state[state != NO_STATE])
+        centres = np.stack([tiles[state == number].mean(axis=0) for number in numbers])
+        ways = axes.project(features_of(other.features(), kernels, with_level))[:, None] - centres
+        nearest = numbers[(ways**2).sum(axis=2).argmin(axis=1)]
+        begins = other.half * other.known()[:-1] + other.half // 2
+        place = np.searchsorted(begins, np.arange(n), side="right") - 1
+        return np.asarray(nearest[np.maximum(place, 0)])
+
+    def _predict_by_returns(self, found: Returning, rows: Floats) -> Ints:
+        """The state that has the cell of the window of readings around each."""
+        n = len(rows)
+        w = found.scale
+        if n < w:
+            return np.full(n, NO_STATE, dtype=np.int64)
+        old, new, table = overlap_of(self.runs, self._runs_of_returns(found))
+        number = np.full(int(new.max()) + 1, NO_STATE, dtype=np.int64)
+        number[new] = old[table.argmax(axis=0)]
+        standard = found.columns.standardize((rows - self.memory.mean) / self.memory.spread)
+        features = window_features(np.clip(standard, -READING_MAX, READING_MAX), w)
+        features[:, : len(found.level)] -= found.level
+        state = found.candidate.of_block(features)
+        known = np.flatnonzero(state >= 0)
+        if not len(known):
+            return np.full(n, NO_STATE, dtype=np.int64)
+        at = np.clip(np.arange(n) - w // 2, 0, len(state) - 1)
+        place = np.maximum(np.searchsorted(known, at, side="right") - 1, 0)
+        return number[state[known[place]]]
+
+    def state(self) -> dict[str, AnyArray]:
+        """Everything that further learning depends on, as copies."""
+        # Cut first, so that any batching of the same readings has the same state.
+        self._cut_blocks()
+        with_level, kernels = self._view
+        numbers = [
+            *(self._evaluated_at, self._next_evaluation, self._next_identity),
+            *(int(self.route), int(with_level), kernels),
+        ]
+        return {
+            "numbers": np.array(numbers, dtype=np.int64),
+            "runs": self.runs.copy(),
+            "waiting": self._waiting.copy(),
+            **{f"tiles_{name}": array for name, array in self.memory.state().items()},
+            **{f"blocks_{name}": array for name, array in self._blocks.state().items()},
+        }
+
+    def restore(self, arrays: Mapping[str, AnyArray]) -> None:
+        """Become the learner that `state` was of. Raises `InvalidState`."""
+        numbers = arrays["numbers"].tolist()
+        runs = arrays["runs"]
+        if len(numbers) != 6 or min(numbers) < 0 or runs.shape[1:] != (3,) or numbers[3] > 2:
+            raise InvalidState("saved state contradicts itself: its runs or numbers are impossible")
+        self._evaluated_at, self._next_evaluation, self._next_identity = numbers[:3]
+        self.route = Route(numbers[3])
+        self._view = (bool(numbers[4]), numbers[5])
+        self.runs = runs
+        self._waiting = arrays["waiting"]
+        self.memory.restore(_part(arrays, "tiles_"))
+        self._blocks.restore(_part(arrays, "blocks_"))
+
+
+def _part(arrays: Mapping[str, AnyArray], prefix: str) -> dict[str, AnyArray]:
+    return {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }

@@ -1,0 +1,274 @@
+"""States in time: found by whatever tells them apart, and one where nothing changes for good."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+import shoal
+from shoal.algorithms.states.returns import is_cycle
+from shoal.algorithms.states.tiles import HALF_TILES_MAX, TileMemory
+from shoal.errors import InvalidData, InvalidState, SettingsError
+from shoal.kernels.arrays import Floats, Ints
+from shoal.protocol.codec import pack, unpack
+from tests.estimators.test_regimes import autoregressive, dwells
+
+N = 6_000
+
+
+def rows_of(kind: str, truth: Ints, rng: np.random.Generator) -> Floats:
+    """Rows (n, 2) of two states that differ in one way."""
+    n = len(truth)
+    rows = autoregressive(rng, n, 2, 0.5)
+    if kind == "level":
+        rows += 2.1 * truth[:, None]
+    if kind == "spread":
+        rows *= 1.0 + truth[:, None]
+    if kind == "rhythm":
+        period = np.where(truth, 17, 29)
+        rows = 0.5 * rows + np.sin(2 * np.pi * np.arange(n) / period)[:, None]
+    if kind == "correlation":
+        rows[:, 1] = np.where(truth, 0.9, -0.9) * rows[:, 0] + 0.44 * rows[:, 1]
+    return rows
+
+
+@pytest.mark.parametrize("kind", ["level", "spread", "rhythm", "correlation"])
+def test_states_are_found_whatever_tells_them_apart(kind: str) -> None:
+    rng = np.random.default_rng(3)
+    truth = dwells(rng, N, 2, 500)
+    model = shoal.States().fit(rows_of(kind, truth, rng))
+    assert model.n_states_ == 2
+    assert adjusted_rand_score(truth, model.labels_) > 0.8
+    assert model.returns_.all()
+    assert np.all((model.dwell_ > 150) & (model.dwell_ < 1_000))
+    assert model.transitions_.sum() == len(model.segments_) - 1 >= 6
+
+
+def test_a_phase_that_is_seen_once_is_found_where_it_was() -> None:
+    rng = np.random.default_rng(4)
+    truth = (np.abs(np.arange(6_000) - 3_000) < 800).astype(np.int64)
+    rows = rows_of("rhythm", truth, rng)
+    model = shoal.States().fit(rows)
+    assert model.returns_.tolist() == [True, False]
+    assert model.segments_[:, 2].tolist() == [0, 1, 0]
+    assert np.abs(model.segments_[1, :2] - [2_200, 3_800]).max() < 60
+    assert np.isnan(shoal.States().fit(rng.normal(size=(3_000, 1))).periods_).all()
+
+
+@pytest.mark.parametrize(("kind", "dwell", "least"), [("level", 100, 0.75), ("spread", 150, 0.7)])
+def test_states_that_return_every_hundred_rows_are_found(
+    kind: str, dwell: int, least: float
+) -> None:
+    rng = np.random.default_rng(5)
+    truth = dwells(rng, N, 2, dwell)
+    model = shoal.States().fit(rows_of(kind, truth, rng))
+    assert model.n_states_ == 2
+    assert adjusted_rand_score(truth, model.labels_) > least
+    later = dwells(rng, 3_000, 2, dwell)
+    assert adjusted_rand_score(later, model.predict(rows_of(kind, later, rng))) > least
+
+
+def sine(rng: np.random.Generator, period: float, noise: float) -> Floats:
+    times = np.arange(4_000)[:, None]
+    return np.sin(2 * np.pi * times / period) + noise * rng.normal(size=(4_000, 1))
+
+
+NULLS: dict[str, Callable[[np.random.Generator], Floats]] = {
+    "white": lambda rng: rng.normal(size=(4_000, 2)),
+    "AR .9": lambda rng: autoregressive(rng, 4_000, 1, 0.9),
+    "random walk": lambda rng: np.cumsum(rng.normal(size=(4_000, 1)), axis=0),
+    "trend": lambda rng: rng.normal(size=(4_000, 1)) + np.linspace(0, 3, 4_000)[:, None],
+    "heavy tails": lambda rng: rng.standard_t(3, size=(4_000, 1)),
+    "cycle": lambda rng: sine(rng, 60, 0.3),
+    "clean cycle": lambda rng: sine(rng, 150, 0.02),
+    "square cycle": lambda rng: np.sign(sine(rng, 90, 0.0)) + 0.3 * rng.normal(size=(4_000, 1)),
+    "slow cycle": lambda rng: sine(rng, 1_440, 0.3),
+    "constant": lambda rng: np.full((4_000, 2), 7.0),
+}
+
+
+def test_streams_without_states_are_in_one() -> None:
+    several = []
+    for seed, (name, make) in enumerate(NULLS.items()):
+        rows = make(np.random.default_rng(seed))
+        model = shoal.States().fit(rows)
+        if model.n_states_ > 1:
+            several.append(name)
+            continue
+        assert set(model.labels_.tolist()) == {0}
+        assert model.segments_.tolist() == [[0, len(rows), 0]]
+        assert not model.returns_.any()
+        np.testing.assert_allclose(model.means_[0], rows.mean(axis=0), atol=0.1 * rows.std() + 1e-9)
+    # About one in forty is taken for several states; never a cycle that is plain, nor nothing.
+    assert len(several) <= 1
+    assert not {"cycle", "clean cycle", "square cycle", "constant"} & set(several)
+
+
+@pytest.mark.parametrize(("name", "period"), [("cycle", 60), ("clean cycle", 150)])
+def test_a_cycle_is_one_state_with_a_period(name: str, period: int) -> None:
+    model = shoal.States(strict=True).fit(NULLS[name](np.random.default_rng(1)))
+    assert model.n_states_ == 1
+    assert abs(model.periods_[0] - period) <= 1
+
+
+def test_parts_of_a_cycle_follow_each_other_regularly_and_states_do_not() -> None:
+    rng = np.random.default_rng(0)
+    lengths = np.rint(rng.normal(30, 3, 200)).astype(np.int64)
+    regular = np.repeat(np.arange(200) % 2, lengths)
+    for state, is_one in ((regular, True), (dwells(rng, 6_000, 2, 30), False)):
+        blocks = state[:, None] + 0.3 * rng.normal(size=(len(state), 2))
+        assert is_cycle(blocks, state, 400) is is_one
+        # What takes longer than that is no cycle of it.
+        assert not is_cycle(blocks, state, 20)
+    assert not is_cycle(np.zeros((100, 1)), np.zeros(100, dtype=np.int64), 50)
+
+
+def changing(seed: int, n: int = 3_000) -> Floats:
+    """Rows (n, 2) of three states in turn, some values of which are missing."""
+    rng = np.random.default_rng(seed)
+    truth = np.arange(n) // 700 % 3
+    rows = rng.normal(size=(n, 2)) * np.array([1.0, 2.5, 1.0])[truth][:, None]
+    rows[:, 0] += np.where(truth == 2, 4.0, 0.0)
+    rows[rng.random(rows.shape) < 0.05] = np.nan
+    return rows
+
+
+def test_any_division_into_calls_finds_the_same_bit_for_bit() -> None:
+    rows = changing(1)
+    saved = []
+    for step in (3_000, 613, 7):
+        model = shoal.States(evaluate_every=1_500)
+        for first in range(0, len(rows), step):
+            model.partial_fit(rows[first : first + step])
+        saved.append(pack(model.state()))
+    assert saved[0] == saved[1] == saved[2]
+    assert model.n_states_ == 3
+
+
+@pytest.mark.parametrize("cut", [1, 999, 2_200])
+def test_a_restored_model_continues_bit_for_bit(cut: int) -> None:
+    rows = changing(2)
+    through = shoal.States(evaluate_every=1_500).partial_fit(rows[:cut])
+    saved = pack(through.state())
+    restored = shoal.States(evaluate_every=1_500).restore(unpack(saved))
+    assert restored.predict(rows).tolist() == through.predict(rows).tolist()
+    copy = pickle.loads(pickle.dumps(through))
+    for model in (through, restored):
+        model.partial_fit(rows[cut:])
+    assert pack(copy.state()) == saved
+    assert pack(restored.state()) == pack(through.state())
+    assert restored.labels_.tolist() == through.labels_.tolist()
+
+
+def test_what_is_no_saved_state_is_refused() -> None:
+    state = shoal.States().partial_fit(changing(3, 2_000)).state()
+    assert shoal.States().restore({}).predict([[0.0]]).tolist() == [-1]
+    for name, value in {
+        "width": 0,
+        "names": "ab",
+        "numbers": np.array([1]),
+        "tiles_numbers": np.array([1]),
+        "tiles_sums": np.zeros((1, 1), np.float32),
+        "blocks_open": np.zeros((1, 2)),
+    }.items():
+        with pytest.raises(InvalidState):
+            shoal.States().restore({**state, name: value})
+    for name in ("width", "runs", "tiles_known"):
+        without = {key: value for key, value in state.items() if key != name}
+        with pytest.raises(InvalidState):
+            shoal.States().restore(without)
+
+
+def test_memory_is_bounded_and_later_half_tiles_are_longer() -> None:
+    rng = np.random.default_rng(6)
+    memory = TileMemory(2, window=10)
+    held = []
+    for _ in range(6):
+        memory.add(rng.normal(size=(5_000, 2)))
+        held.append(sum(array.nbytes for array in memory.state().values()))
+    assert memory.n_half_tiles <= HALF_TILES_MAX
+    assert memory.half == 40
+    assert max(held) < 2**20
+    level, square = memory.moments()
+    np.testing.assert_allclose((level * memory.spread + memory.mean).mean(axis=0), 0, atol=0.05)
+    np.testing.assert_allclose(square.mean(axis=0), 1, atol=0.1)
+
+
+def test_identities_last_and_a_state_that_returns_has_its_number_again() -> None:
+    rng = np.random.default_rng(7)
+    truth = np.repeat([0, 1, 0, 2, 1], 2_000)
+    rows = np.array([0.0, 4.0, -4.0])[truth][:, None] + rng.normal(size=(10_000, 1))
+    model = shoal.States(window=40, evaluate_every=2_000)
+    seen = []
+    for first in range(0, len(rows), 2_000):
+        model.partial_fit(rows[first : first + 2_000])
+        seen.append(model.identities_.tolist())
+    assert seen == [[0], [0, 1], [0, 1], [0, 1, 2], [0, 1, 2]]
+    assert model.returns_.tolist() == [True, True, False]
+    assert model.segments_[:, 2].tolist() == [0, 1, 0, 2, 1]
+    np.testing.assert_allclose(model.means_[:, 0], [0, 4, -4], atol=0.2)
+    np.testing.assert_allclose(model.deviations_[:, 0], 1, atol=0.3)
+
+
+def test_a_change_is_told_within_the_delay() -> None:
+    rng = np.random.default_rng(8)
+    rows = rng.normal(size=(3_500, 1)) * np.where(np.arange(3_500) < 2_000, 1.0, 3.0)[:, None]
+    model = shoal.States(window=20, evaluate_every=250).partial_fit(rows[:2_000])
+    assert model.n_states_ == 1
+    told = 2_000
+    while model.n_states_ == 1:
+        model.partial_fit(rows[told : told + 50])
+        told += 50
+    assert told <= 2_000 + model.delay_ + 50 < 2_500
+
+
+def test_nothing_is_known_before_the_first_rows_and_little_from_few() -> None:
+    model = shoal.States()
+    assert model.predict([[0.0]]).tolist() == [-1]
+    assert model.predict_one({"a": 0.0}) == -1
+    with pytest.raises(AttributeError, match="fit or partial_fit"):
+        _ = model.n_states_
+    early = shoal.States().partial_fit(np.zeros((10, 1)))
+    assert early.labels_.tolist() == [-1] * 10
+    assert (early.n_states_, early.window_, early.delay_) == (0, 0, np.inf)
+    assert early.means_.shape == (0, 1)
+    row = shoal.States().fit([[3.0, 4.0]])
+    assert (row.n_states_, row.labels_.tolist()) == (1, [0])
+    assert np.isnan(row.means_).all()
+    never = np.random.default_rng(0).normal(size=(2_000, 2))
+    never[:, 1] = np.nan
+    assert shoal.States().fit(never).n_states_ == 1
+
+
+def test_a_gap_is_no_state() -> None:
+    rows = np.random.default_rng(9).normal(size=(4_000, 1))
+    rows[2_000:2_600] = np.nan
+    assert shoal.States().fit(rows).n_states_ == 1
+
+
+def test_columns_may_come_in_another_order_and_rows_one_by_one() -> None:
+    table = pd.DataFrame(changing(10, 1_600), columns=["a", "b"])
+    model = shoal.States().fit(table)
+    assert model.feature_names_in_.tolist() == ["a", "b"]
+    assert model.predict(table[["b", "a"]]).tolist() == model.predict(table).tolist()
+    with pytest.raises(InvalidData, match="features a, c were given"):
+        model.predict(table.rename(columns={"b": "c"}))
+    streamed = shoal.States()
+    for row in table.head(1_500).to_dict("records"):
+        streamed.learn_one(row)
+    whole = shoal.States().partial_fit(table.head(1_500))
+    assert pack(streamed.state()) == pack(whole.state())
+    assert streamed.predict_one({"b": 0.0, "a": 0.0}) == whole.labels_[-1]
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"strict": 3}, {"window": 5}, {"window": 7.5}, {"evaluate_every": 0}]
+)
+def test_parameters_are_checked_when_learning_begins(parameters: dict[str, object]) -> None:
+    with pytest.raises(SettingsError, match=next(iter(parameters))):
+        shoal.States(**parameters).fit([[0.0]])  # type: ignore[arg-type]  # wrong on purpose
