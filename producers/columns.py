@@ -10,6 +10,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -21,7 +22,14 @@ from shoal.producers.features import NUMBERED, bounds_of, cut_of, period_of, uni
 from shoal.producers.files.dialect import unit_behind
 from shoal.producers.files.parsing import number_of
 from shoal.producers.files.split import CLIENTS_MAX
-from shoal.producers.files.times import TimeOptions, TimeReader, time_reader
+from shoal.producers.files.times import (
+    SERIAL_DAYS,
+    TimeOptions,
+    TimeReader,
+    is_date_of_digits,
+    time_reader,
+    without_zone,
+)
 from shoal.protocol.no_value import is_no_value
 
 Kind = Literal["feature", "time", "client", "label", "left out"]
@@ -29,9 +37,12 @@ Kind = Literal["feature", "time", "client", "label", "left out"]
 _THINGS = "device|sensor|station|machine|client|room|mote|unit|user|site|node|engine"
 _NAMES: Mapping[Kind, re.Pattern[str]] = {
     "time": re.compile(
-        r"((received|reported|recorded|measured|mess|log|obs|utc|local)[_ -]?)?"
-        r"(date|time|datum|zeit)([_ -]?(utc|local))?|"
-        r"timestamp|zeitstempel|date[_ -]?time|uhrzeit|ts|epoch|heure|fecha|hora"
+        r"((received|reported|recorded|measured|event|sample|mess|log|obs|utc|local)[_ -]?)?"
+        r"(date|time|datum|zeit)([_ -]?(utc|local|cet|stamp|ms|ns|s))?|"
+        r"timestamp([_ -]?(utc|local|ms|us|ns|s))?|zeitstempel|date[_ -]?time|uhrzeit|"
+        r"ts|epoch|heure|fecha|hora|horodatage|last[_ -]?seen|"
+        r"((last|date)[_ -]?)?(updated?|changed|created|measured|received|sampled|recorded|sent)"
+        r"[_ -]?(at|on|time)|yyyy[_-]?mm[_-]?dd([_ -]?(hh([_:]?mm)?)?)?"
     ),
     "client": re.compile(
         rf"({_THINGS})([_ -]?(id|name|no|nr))?|(dev|device)[_ -]?(eui|addr)|"
@@ -47,6 +58,8 @@ def is_named(kind: Kind, name: str) -> bool:
     """Whether a column of that name, or a field at the end of that path, is of this kind."""
     spaced = " ".join(name.replace('"', "").split())
     bare, _ = unit_of(NUMBERED.sub("", spaced))
+    if kind == "time":
+        bare = without_zone(bare)
     parts = bare.split(".")
     # The last part of a path, or the last few: device.id is named as a client by both.
     for first in range(len(parts)):
@@ -65,7 +78,17 @@ _QUANTITIES = re.compile(
 LONG_SHARE = 0.3
 """share of numbers in a column that may hold the values of several quantities: some are texts"""
 
-_PARTS_OF_TIME = ("year", "month", "day", "hour", "minute", "second")
+_PARTS_OF_TIME = (
+    frozenset({"year", "yr", "yy", "yyyy", "jahr", "annee", "ano"}),
+    frozenset({"month", "mon", "mo", "monat", "mois", "mes"}),
+    frozenset({"day", "dy", "dd", "tag", "jour", "dia"}),
+    frozenset({"hour", "hr", "hh", "stunde", "uur", "heure", "hora", "h", "std"}),
+    frozenset({"minute", "min", "mn", "mi"}),
+    frozenset({"second", "sec", "ss"}),
+)
+"""names of columns of a part of the time, in lower case, from the year on"""
+HOURS_SEEN = 12
+"""fewest different hours by which a column beside a date is seen to hold the hour"""
 _CLOCK = re.compile(r"\d{1,2}[:.]\d{2}([:.]\d{2})?(\.\d+)?(\s*[AaPp][Mm])?")
 _HAS_CLOCK = re.compile(r"\d[ T]\s*\d{1,2}[:.h]\d{2}")
 """a date followed by a time of day"""
@@ -267,8 +290,7 @@ def _missing_share(columns: Sequence[Column], cells: Mapping[str, _Cells]) -> fl
 
 def _time_columns(cells: Mapping[str, _Cells]) -> list[str]:
     """The column of times, or the columns that make up one, such as a date and a time of day."""
-    lower = {name.lower(): name for name in cells}
-    parts = [lower[part] for part in _PARTS_OF_TIME if part in lower]
+    parts = _parts_of_time(cells)
     # Year, month and day.
     if len(parts) >= 3:
         return parts
@@ -282,8 +304,63 @@ def _time_columns(cells: Mapping[str, _Cells]) -> list[str]:
         for other in cells:
             if other != name and _is_clock(cells[other]):
                 return [name, other]
+        return [name, *_hours_beside(name, cells)]
+    return []
+
+
+def _parts_of_time(cells: Mapping[str, _Cells]) -> list[str]:
+    """The columns named as parts of the time, from the year on, without one that is left out."""
+    columns: list[str] = []
+    for place, names in enumerate(_PARTS_OF_TIME):
+        own = [name for name in cells if name.strip("# ").lower() in names and name not in columns]
+        if "MM" in cells and place == 1:
+            own = ["MM"]
+        if "mm" in cells and place == 4:
+            own = ["mm"]
+        if not own:
+            break
+        columns.append(own[0])
+    return columns
+
+
+def _hours_beside(date: str, cells: Mapping[str, _Cells]) -> list[str]:
+    """The columns of the hour, and of the minute, beside a date without a time of day."""
+    days = cells[date].all_texts
+    for name, column in cells.items():
+        numbers = column.numbers
+        if name == date or not len(numbers) or np.isnan(numbers).any():
+            continue
+        is_hours = _are_hours(numbers, is_hour_named(name), days)
+        is_clock = is_named("time", name) and bool(
+            ((numbers >= 0) & (numbers <= 2400) & (numbers % 100 < 60) & (numbers % 1 == 0)).all()
+        )
+        if not is_hours and not is_clock:
+            continue
+        for other, minutes in cells.items():
+            is_named_minute = is_hours and other.strip("# ").lower() in _PARTS_OF_TIME[4]
+            if is_named_minute and bool(((minutes.numbers >= 0) & (minutes.numbers < 60)).all()):
+                return [name, other]
         return [name]
     return []
+
+
+def is_hour_named(name: str) -> bool:
+    """Whether a column is called the hour."""
+    return unit_of(name)[0].strip("# ").lower() in _PARTS_OF_TIME[3]
+
+
+def _are_hours(numbers: Floats, is_named_so: bool, days: Sequence[str]) -> bool:
+    """Whether numbers beside days are hours from 0 to 23 or 1 to 24: by name, or because they go
+    round once a day."""
+    if not bool(((numbers >= 0) & (numbers <= 24) & (numbers == np.round(numbers))).all()):
+        return False
+    if is_named_so:
+        return True
+    same_day = np.array([day == after for day, after in pairwise(days)])
+    steps = np.diff(numbers)
+    if not len(steps) or not same_day.any() or len(np.unique(numbers)) < HOURS_SEEN:
+        return False
+    return bool((steps[same_day] >= 0).mean() > TIMES_SHARE and (steps[~same_day] < 0).mean() > 0.5)
 
 
 def _are_times(cells: _Cells, by_name: bool) -> bool:
@@ -292,10 +369,14 @@ def _are_times(cells: _Cells, by_name: bool) -> bool:
         return False
     if cells.number_share > 1 - TIMES_SHARE:
         numbers = cells.numbers[np.isfinite(cells.numbers)]
-        # Epochs of this century, in s, ms, µs or ns, or dates of digits alone.
+        # Nothing else consists of days that there are, and of several.
+        digits = [text.removesuffix(".0") for text in cells.texts]
+        if all(map(is_date_of_digits, digits)) and (by_name or len(set(digits)) > 1):
+            return True
+        # Epochs of this century, in s, ms, µs or ns, or days as spreadsheets count them.
         is_epoch = numbers >= 1e9
-        is_date = (numbers >= 19000101) & (numbers <= 21001231)
-        return by_name and bool((is_epoch | is_date).all())
+        is_serial = (numbers >= SERIAL_DAYS[0]) & (numbers < SERIAL_DAYS[1])
+        return by_name and bool(is_epoch.all() or is_serial.all())
     day_first = TimeReader(TimeOptions(), "day-first")
     month_first = TimeReader(TimeOptions(), "month-first")
     read = 0
@@ -413,6 +494,8 @@ def _column(name: str, cells: _Cells, times: Sequence[str], client: str | None) 
         high = len(values) - 0.5
         return Column(name, "feature", "few texts", examples, values=values, low=-0.5, high=high)
     reason = _left_out(cells, numbers)
+    if not reason and is_named("time", name):
+        reason = "named as a time, and its numbers are neither epochs nor dates"
     if reason:
         return Column(name, "left out", reason, examples)
     return _feature_of_numbers(name, examples, numbers)
@@ -491,7 +574,7 @@ def _interval(
     cells = []
     for row in sample.rows:
         cells.append([row[place] for place in places])
-    read = time_reader(lambda: cells, options, sample.where)
+    read = time_reader(lambda: cells, options, sample.where, times)
     client_place = sample.names.index(client) if client else None
     last: dict[str, float] = {}
     gaps: list[float] = []

@@ -22,6 +22,7 @@ from shoal.producers.files.csv_table import CsvTable
 from shoal.producers.files.form import form_of
 from shoal.producers.files.parsing import number_of
 from shoal.producers.files.tables import Table, open_table
+from shoal.producers.files.times import zone_in
 
 HEAD_ROWS = 2000
 """first rows of a file, which follow each other without a gap"""
@@ -113,7 +114,7 @@ def plan_of(files: Sequence[Path], options: Mapping[str, Any]) -> Plan:
         "decimal": options["decimal"],
         # Later files of the same kind may be too short to show it.
         "date_format": options["date_format"] or understood.order or "",
-        "timezone": options["timezone"],
+        "timezone": options["timezone"] or zone_in(column.name for column in understood.of("time")),
         "encoding": options["encoding"],
         "na_values": list(form.dialect.na_values or understood.na_values),
     }

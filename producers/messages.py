@@ -9,17 +9,27 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
+from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats
-from shoal.producers.files.parsing import number_of, seconds_of, text_of, user_of
+from shoal.producers.files.parsing import number_of, text_of, user_of
+from shoal.producers.files.times import ORDERS, TimeOptions, TimeReader
 from shoal.producers.values import NoValues
 from shoal.protocol.reading_faults import is_missing
 from shoal.protocol.readings import Codes
 from shoal.telemetry.events import log_event
 
+TIMEZONE_MEANS: Final = (
+    "zone of times that name none, as Europe/Berlin or UTC-05:00, where a message has a time; none:"
+    " UTC"
+)
+DATE_FORMAT_MEANS: Final = (
+    f"{', '.join(ORDERS)}, or strptime's codes, where a message has a time; none: ISO 8601, epochs"
+    " and dates that can be read in one way"
+)
 PATH = re.compile(r'("[^"]+"|[^".]+)(\.("[^"]+"|[^".]+))*')
 """a field of a JSON object: `a.b` is b in a; a name with a point is quoted, `a."b.c"`"""
 _PART = re.compile(r'"([^"]+)"|([^".]+)')
@@ -40,6 +50,12 @@ class MessageSettings(Protocol):
     def client_field(self) -> str:
         """Field with the client that a message is from; empty for none."""
         ...
+
+    @property
+    def timezone(self) -> str: ...
+
+    @property
+    def date_format(self) -> str: ...
 
     @property
     def na_values(self) -> tuple[str, ...]: ...
@@ -107,7 +123,8 @@ def parse_payload(
         return ParsedPayload(None, ["not_json"])
     time: float | None = now
     if settings.time:
-        time = seconds_of(field_at(fields, settings.time))
+        read = time_reader_of(settings.timezone, settings.date_format)
+        time = read([field_at(fields, settings.time)])
     if time is None or time > now + settings.ahead_s:
         return ParsedPayload(None, ["timeless" if time is None else "ahead"])
     cells = {field: field_at(fields, field.field) for field in wanted}
@@ -117,6 +134,20 @@ def parse_payload(
     if settings.client_field:
         parsed = parsed._replace(client=text_of(field_at(fields, settings.client_field)))
     return parsed
+
+
+@cache
+def time_reader_of(timezone: str, date_format: str) -> TimeReader:
+    """The reader of the times in messages, by two settings. Raises `SettingsError`."""
+    options = TimeOptions(date_format or None, timezone or None)
+    order = options.date_format if options.date_format in ORDERS else None
+    if order is None and date_format and "%" not in date_format:
+        raise SettingsError(
+            f"date_format = {date_format!r}: write {', '.join(ORDERS)}, or codes such as"
+            " %d.%m.%Y %H:%M"
+        )
+    # Messages of several clients, and late ones, come in no order of their times.
+    return TimeReader(options, order, in_order=False)
 
 
 @cache

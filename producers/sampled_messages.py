@@ -24,9 +24,9 @@ from shoal.producers.columns import Column, Sample, Understood, is_named, unders
 from shoal.producers.features import feature_names
 from shoal.producers.federation_file import Plan
 from shoal.producers.file_plan import is_private
-from shoal.producers.files.parsing import number_of, seconds_of
-from shoal.producers.files.times import TimeOptions
-from shoal.producers.messages import quoted_path
+from shoal.producers.files.parsing import number_of
+from shoal.producers.files.times import TimeOptions, TimeReader, names_zone
+from shoal.producers.messages import quoted_path, time_reader_of
 from shoal.producers.mqtt.settings import MqttSettings, parse_place
 from shoal.transports.base import Log
 from shoal.transports.kafka import KAFKA
@@ -38,6 +38,9 @@ ENOUGH = 200
 DEPTH_MAX = 8
 TIMES_SHARE = 0.95
 WEEK_S = 604_800.0
+QUARTER_S = 900.0
+ZONE_S_MAX = 50_400.0
+"""seconds that a zone is ahead of UTC, at most: times that differ more are of another day"""
 CLIENT = "\0client"
 """name of the column of clients that a level of the topic names"""
 
@@ -81,10 +84,11 @@ def plan_of_kafka(address: str, topic: str, options: Mapping[str, Any]) -> Plan:
         raise InvalidData(
             f"topic {topic!r} has no JSON objects to look at; wait longer with --seconds"
         )
-    at = time_path(messages)
+    read = _reader(options)
+    at = time_path(messages, read)
     names = [name for name in _paths(messages) if name != at]
     rows = [[message.fields.get(name) for name in names] for message in messages]
-    settings = {"address": place, "topic": topic, "time": at}
+    settings = {"address": place, "topic": topic, "time": at, **_written_form(options)}
     stream = Stream(names, rows, {name: name for name in names}, "", settings, None)
     return _plan("kafka", topic, stream, messages, options)
 
@@ -97,14 +101,25 @@ def plan_of_mqtt(broker: str, topic_filter: str, options: Mapping[str, Any]) -> 
     host, _, port = broker.removeprefix("mqtt://").partition(":")
     if port and not port.isdigit():
         raise SettingsError(f"--mqtt {broker}: write HOST or HOST:PORT")
-    settings: dict[str, Any] = {"host": host, "port": int(port or 0)}
+    settings: dict[str, Any] = {"host": host, "port": int(port or 0), **_written_form(options)}
     messages = _from_mqtt(MqttSettings(**settings, session_s=1), topic_filter, options["seconds"])
     if not messages:
         raise InvalidData(
             f"no message of {topic_filter} came in {options['seconds']:g} s that is JSON or a"
             " number"
         )
-    return _plan("mqtt", host, _stream_of_topics(messages, settings), messages, options)
+    stream = _stream_of_topics(messages, settings, _reader(options))
+    return _plan("mqtt", host, stream, messages, options)
+
+
+def _reader(options: Mapping[str, Any]) -> TimeReader:
+    """The reader of times, by the options of the command line. Raises `SettingsError`."""
+    return time_reader_of(options["timezone"] or "", options["date_format"] or "")
+
+
+def _written_form(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options on the form of messages as settings of a section."""
+    return {"timezone": options["timezone"] or "", "date_format": options["date_format"] or ""}
 
 
 def _from_kafka(log: Log, topic: str, seconds: float) -> list[Sampled]:
@@ -189,7 +204,7 @@ DATES_MIN = 10
 """different dates in a field that is the time of a message by them and not by its name"""
 
 
-def time_path(messages: Sequence[Sampled]) -> str:
+def time_path(messages: Sequence[Sampled], read: TimeReader) -> str:
     """The field with the time of a message: one that is named so, else one of dates.
 
     It is a time in nearly all messages. Empty for none.
@@ -206,18 +221,20 @@ def time_path(messages: Sequence[Sampled]) -> str:
             cells = [text for text in texts if not isinstance(number_of(text), float)]
             if len(set(cells)) < min(DATES_MIN, len(messages) / 2):
                 continue
-        if sum(map(_is_time, cells)) >= TIMES_SHARE * len(messages):
+        if sum(_is_time(cell, read) for cell in cells) >= TIMES_SHARE * len(messages):
             return path
     return ""
 
 
-def _is_time(cell: Any) -> bool:
-    seconds = seconds_of(cell)
+def _is_time(cell: Any, read: TimeReader) -> bool:
+    seconds = read([cell])
     # A small number is a duration or a counter.
     return seconds is not None and seconds > 1e9
 
 
-def _stream_of_topics(messages: Sequence[Sampled], settings: Mapping[str, Any]) -> Stream:
+def _stream_of_topics(
+    messages: Sequence[Sampled], settings: Mapping[str, Any], read: TimeReader
+) -> Stream:
     """Columns of the fields of each kind of topic; the first level that differs is the client."""
     topics = [message.topic.split("/") for message in messages]
     if len(set(map(len, topics))) > 1:
@@ -232,8 +249,8 @@ def _stream_of_topics(messages: Sequence[Sampled], settings: Mapping[str, Any]) 
     are_plain = any("" in message.fields for message in messages)
     may_be_client = varying[:-1] if are_plain else varying
     client_level = may_be_client[0] if may_be_client else None
-    at = "" if are_plain else time_path(messages)
-    fields = _TopicFields(varying, client_level, at)
+    at = "" if are_plain else time_path(messages, read)
+    fields = _TopicFields(varying, client_level, at, read)
     for message, levels in zip(messages, topics, strict=True):
         fields.add(message, levels)
     interval = _usual_gap(fields.times.values())
@@ -254,9 +271,12 @@ def _stream_of_topics(messages: Sequence[Sampled], settings: Mapping[str, Any]) 
 class _TopicFields:
     """The cells of sampled messages by client and field, and where each field is."""
 
-    def __init__(self, varying: Sequence[int], client_level: int | None, at: str) -> None:
+    def __init__(
+        self, varying: Sequence[int], client_level: int | None, at: str, read: TimeReader
+    ) -> None:
         """`varying`: levels in which topics differ; `client_level`: the one that names the client;
-        `at`: path of the field with the time, empty for the arrival."""
+        `at`: path of the field with the time, empty for the arrival; `read` reads its times."""
+        self._read = read
         self._varying = varying
         self._client_level = client_level
         self._at = at
@@ -276,7 +296,7 @@ class _TopicFields:
         named_by = [levels[place] for place in self._varying if place != self._client_level]
         moment = message.arrival
         if self._at:
-            moment = seconds_of(message.fields[self._at]) or message.arrival
+            moment = self._read([message.fields.get(self._at)]) or message.arrival
         for path, cell in message.fields.items():
             if path and path == self._at:
                 continue
@@ -348,7 +368,7 @@ def _plan(
         if kind == "mqtt":
             settings["client"] = stream.places[client].rpartition("#")[2]
     at = str(settings["time"])
-    interval = stream.interval_s or _interval(messages, client, at)
+    interval = stream.interval_s or _interval(messages, client, at, _reader(options))
     if kind == "kafka":
         # A field that is called as its feature needs no line.
         settings["fields"] = {
@@ -361,6 +381,7 @@ def _plan(
     )
     readings, sentences = _expected_readings(len(messages), origin, len(found.clients), interval)
     sentences.append(_sentence_on_time(at))
+    sentences += sentences_on_zone(messages, at, _reader(options))
     name = options["name"] or similar_name(origin) or "federation"
     private = is_private(options["private"])
     return Plan(name, understood, private, readings, settings, tuple(sentences), kind)
@@ -406,6 +427,29 @@ def _sentence_on_time(at: str) -> str:
     return "the time of a message is its arrival"
 
 
+def sentences_on_zone(messages: Sequence[Sampled], at: str, read: TimeReader) -> list[str]:
+    """What the clock shows of times that name no zone: that they are of another zone, and which
+    option says so."""
+    ahead = []
+    for message in messages:
+        cell = message.fields.get(at) if at else None
+        seconds = read([cell])
+        if isinstance(cell, str) and seconds is not None and not names_zone(cell):
+            ahead.append(seconds - message.arrival)
+    if not ahead:
+        return []
+    # All zones are whole quarters of an hour; messages may be minutes under way.
+    quarters = round(float(np.median(ahead)) / QUARTER_S)
+    if not quarters or abs(quarters) * QUARTER_S > ZONE_S_MAX:
+        return []
+    hours = abs(quarters) / 4
+    side = "ahead of" if quarters > 0 else "behind"
+    return [
+        f"its times are {hours:g} h {side} the clock and name no zone: give --timezone ZONE, as"
+        " Europe/Berlin"
+    ]
+
+
 def _short_names(understood: Understood) -> dict[str, str]:
     """path of a column -> its last part, or the path itself where features share that part."""
     ends = Counter(_end(column.name) for column in understood.of("feature"))
@@ -423,13 +467,13 @@ def _end(path: str) -> str:
     return path.rpartition(".")[2]
 
 
-def _interval(messages: Sequence[Sampled], client: str, at: str) -> float | None:
+def _interval(messages: Sequence[Sampled], client: str, at: str, read: TimeReader) -> float | None:
     """The usual seconds between two messages of a client."""
     times: dict[Any, list[float]] = defaultdict(list)
     for message in messages:
         seconds: float | None = message.arrival
         if at:
-            seconds = seconds_of(message.fields.get(at))
+            seconds = read([message.fields.get(at)])
         if seconds is not None:
             times[message.fields.get(client)].append(seconds)
     return _usual_gap(times.values())

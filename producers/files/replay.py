@@ -420,7 +420,7 @@ class Replay:
                 yield from islice(whole, ROWS_UNDERSTOOD)
 
         with self._faults_forgotten():
-            return time_reader(cells, self._form.times, str(table.path))
+            return time_reader(cells, self._form.times, str(table.path), self._columns.time)
 
     def _counted(self) -> dict[str, int]:
         counts: Counter[str] = Counter()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -40,6 +40,24 @@ _COMPACT = re.compile(
     r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(([01]\d|2[0-3])([0-5]\d([0-5]\d)?)?)?"
 )
 """20240131, 2024013112 or 202401311245: a date; an epoch would be in 1970, or after 2033"""
+_DAY_DIGITS = re.compile(r"(\d{4})(\d{2})(\d{2})(?:\.0+)?")
+_WHOLE = re.compile(r"(\d{1,2})(?:\.0+)?")
+"""an hour, a minute or a second in a column of its own; of floats where a cell of it is empty"""
+_CLOCK_DIGITS = re.compile(r"(\d{1,2})(\d{2})(?:\.0+)?")
+"""a time of day as 1345 or 930"""
+_MIDNIGHT = re.compile(r"(.*\d[T ])24(:?00(?::?00(?:\.0+)?)?)(.*)")
+"""the end of a day, as hour 24"""
+SERIAL_DAYS = (20_000.0, 80_000.0)
+"""days since 1899-12-30, as spreadsheets count them, from 1954 to 2119; as epochs they would all
+be of the first day of 1970"""
+_SERIAL_OF_1970 = 25_569.0
+DAY_S = 86_400.0
+FOLD_S = 900.0
+"""seconds by which the clock steps back, at least, where the second pass of an hour begins"""
+_OFFSET = re.compile(r"(?:UTC|GMT|Z)?\s*([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE)
+_ZONE_IN_NAME = re.compile(
+    r"(?:^|[\s,;_(\[])((?:GMT|UTC)\s*(?:[+-]\d{1,2}(?::?\d{2})?)?|[A-Z][a-z]+/[A-Z][A-Za-z_]+)[\])]*$",
+)
 
 
 FOLLOWS_S = 60.0
@@ -62,30 +80,65 @@ def zone_of(name: str | None) -> tzinfo:
     """The time zone of that name; UTC for None. Raises `SettingsError`."""
     if name is None:
         return UTC
+    offset = _OFFSET.fullmatch(name.strip())
+    if offset is not None:
+        ahead = timedelta(hours=int(offset[2]), minutes=int(offset[3] or 0))
+        if ahead < timedelta(days=1):
+            return timezone(ahead if offset[1] == "+" else -ahead)
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise SettingsError(
-            f"--timezone {name!r}: no such zone; write one like Europe/Berlin or UTC (some systems"
-            " need the package tzdata)"
+            f"--timezone {name!r}: no such zone; write one like Europe/Berlin, UTC or UTC-05:00"
+            " (some systems need the package tzdata)"
         ) from None
+
+
+def zone_in(columns: Iterable[str]) -> str | None:
+    """The zone that the name of a column of times ends in, as in "Date Time, GMT-05:00"."""
+    for column in columns:
+        named = _ZONE_IN_NAME.search(column)
+        if named is not None:
+            return named[1].replace(" ", "")
+    return None
+
+
+def without_zone(column: str) -> str:
+    """The name of a column without the zone at its end."""
+    named = _ZONE_IN_NAME.search(column)
+    if named is None:
+        return column
+    return column[: named.start()].rstrip(" ,;([_")
 
 
 class TimeReader:
     """Converts the cells of the time columns of one file to seconds since 1970.
 
     In the hour that a clock shows twice in autumn, times without a zone are those of the first
-    pass.
+    pass, until the clock steps back in rows that are in order.
     """
 
-    def __init__(self, options: TimeOptions, order: str | None, compact: bool = False) -> None:
+    def __init__(
+        self,
+        options: TimeOptions,
+        order: str | None,
+        compact: bool = False,
+        serial: bool = False,
+        in_order: bool = True,
+    ) -> None:
         """`order` is one of `ORDERS`, for dates that ISO 8601 does not read.
 
-        `compact`: digits alone are a date.
+        `compact`: digits alone are a date. `serial`: numbers are days as spreadsheets count them.
+        `in_order`: times are read in the order in which they came to be.
         """
         self._zone = zone_of(options.timezone)
         self.order = order
         self._compact = compact
+        self._serial = serial
+        self._in_order = in_order
+        self._shown_twice: datetime | None = None
+        """the newest time, if the clock shows it twice that day"""
+        self._fold = 0
         self._codes: str | None = None
         if options.date_format not in ORDERS:
             self._codes = options.date_format
@@ -95,10 +148,30 @@ class TimeReader:
         """Seconds since 1970; None where the cells have no time that can be read."""
         cell = cells[0] if len(cells) == 1 else _joined(cells)
         if isinstance(cell, datetime) and cell.tzinfo is None:
-            return seconds_of(cell.replace(tzinfo=self._zone))
+            return seconds_of(self._in_zone(cell))
+        if (self._compact or self._serial) and type(cell) in (int, float):
+            cell = f"{cell:.9f}".rstrip("0").removesuffix(".")
         if not isinstance(cell, str):
             return seconds_of(cell)
         return seconds_of(self._moment(cell.strip()))
+
+    def _in_zone(self, moment: datetime) -> datetime:
+        """A time that names no zone, in that of this reader."""
+        moment = moment.replace(tzinfo=self._zone)
+        if self._zone is UTC or not self._in_order:
+            return moment
+        second = moment.replace(fold=1)
+        if moment.utcoffset() == second.utcoffset():
+            self._shown_twice = None
+            self._fold = 0
+            return moment
+        # Compared as the clock shows them: Python leaves out the pass, for times of one zone.
+        if self._shown_twice is not None:
+            back_s = (self._shown_twice - moment).total_seconds()
+            if back_s >= FOLD_S:
+                self._fold = 1
+        self._shown_twice = moment
+        return moment.replace(fold=self._fold)
 
     def _moment(self, text: str) -> datetime | str | None:
         """The time as a datetime with a zone, or the text itself where it is an epoch."""
@@ -109,13 +182,21 @@ class TimeReader:
         if moment is None:
             return text
         if moment.tzinfo is None:
-            return moment.replace(tzinfo=self._zone)
+            return self._in_zone(moment)
         return moment
 
     def _read_moment(self, text: str) -> datetime | None:
         """The time, with a zone only where it names one; None if it is an epoch."""
         if self._codes is not None:
             return datetime.strptime(text, self._codes)
+        if self._serial:
+            days = float(text) - _SERIAL_OF_1970
+            # Whole milliseconds: a double of days has about a microsecond.
+            return datetime(1970, 1, 1) + timedelta(milliseconds=round(1000 * DAY_S * days))
+        midnight = _MIDNIGHT.fullmatch(text)
+        if midnight is not None:
+            moment = self._read_moment(f"{midnight[1]}00{midnight[2]}{midnight[3]}")
+            return None if moment is None else moment + timedelta(days=1)
         if self._compact and _COMPACT.fullmatch(text):
             clock = f"T{text[8:]}" if len(text) > 8 else ""
             return datetime.fromisoformat(text[:8] + clock)
@@ -128,18 +209,28 @@ class TimeReader:
             form = f"{self.order} dates"
         if self._codes:
             form = self._codes
+        if self._compact:
+            form = "dates of digits"
+        if self._serial:
+            form = "days since 1899-12-30, as spreadsheets count"
         zone = self._zone_name or "UTC where they name no zone (--timezone)"
         return f"times: {form}, {zone}"
 
 
 def time_reader(
-    rows: Callable[[], Iterable[Sequence[Any]]], options: TimeOptions, where: str
+    rows: Callable[[], Iterable[Sequence[Any]]],
+    options: TimeOptions,
+    where: str,
+    columns: Sequence[str] = (),
 ) -> TimeReader:
     """The reader that fits the times of a file.
 
     `rows()`: the cells of its time columns, from the first row on. `where` names the file in
-    errors. Raises `SettingsError` where days and months cannot be told apart.
+    errors; `columns` are the names of the time columns, which may end in a zone. Raises
+    `SettingsError` where days and months cannot be told apart.
     """
+    if options.timezone is None:
+        options = options._replace(timezone=zone_in(columns))
     zone_of(options.timezone)
     if options.date_format is not None:
         order = options.date_format if options.date_format in ORDERS else None
@@ -165,7 +256,12 @@ def time_reader(
             f"{where}: its dates may be day-first or month-first; give --date-format day-first or"
             " --date-format month-first"
         )
-    return TimeReader(options, dates.order, compact=0 < dates.digits == dates.seen)
+    return TimeReader(
+        options,
+        dates.order,
+        compact=0 < dates.digits == dates.seen,
+        serial=0 < dates.serial == dates.seen,
+    )
 
 
 class _Dates:
@@ -178,6 +274,8 @@ class _Dates:
         """times"""
         self.digits = 0
         """those of them that are of digits alone"""
+        self.serial = 0
+        """those of them that are days as spreadsheets count them"""
         self._ambiguous = False
         self._days = _Days()
 
@@ -202,6 +300,7 @@ class _Dates:
         self.seen += 1
         if _COMPACT.fullmatch(text):
             self.digits += 1
+        self.serial += is_serial_day(text)
         written = _WRITTEN.fullmatch(text)
         if _iso(text) is not None or written is None:
             return
@@ -263,7 +362,50 @@ def _joined(cells: Sequence[Any]) -> str:
     texts = ["" if cell is None else str(cell).strip() for cell in cells]
     if not all(texts):
         return ""
+    # A year in a column of its own is followed by months, not by hours.
+    if len(texts) > 1 and not re.fullmatch(r"\d{1,4}(\.0+)?", texts[0]):
+        return f"{_day_of(texts[0])} {_clock_of(texts[1:])}"
     return " ".join(texts)
+
+
+def _day_of(text: str) -> str:
+    """20240131 as 2024-01-31; any other text as it is."""
+    digits = _DAY_DIGITS.fullmatch(text)
+    return text if digits is None else "-".join(digits.groups())
+
+
+def _clock_of(texts: Sequence[str]) -> str:
+    """The time of day that columns hold: an hour, minutes and seconds, 1345, or any other text."""
+    parts = [_WHOLE.fullmatch(text) for text in texts]
+    if len(parts) <= 3 and all(parts):
+        whole = [part[1].zfill(2) for part in parts if part is not None]
+        return ":".join([*whole, "00"] if len(whole) == 1 else whole)
+    together = _CLOCK_DIGITS.fullmatch(texts[0])
+    if len(texts) == 1 and together is not None:
+        return f"{together[1].zfill(2)}:{together[2]}"
+    return " ".join(texts)
+
+
+def is_serial_day(text: str) -> bool:
+    """Whether a text is a number that a spreadsheet shows as a date."""
+    try:
+        return SERIAL_DAYS[0] <= float(text) < SERIAL_DAYS[1]
+    except ValueError:
+        return False
+
+
+def names_zone(text: str) -> bool:
+    """Whether the text of a time says in which zone it is; an epoch is in UTC."""
+    try:
+        float(text)
+    except ValueError:
+        return re.search(r":\d{2}.*(Z|[+-]\d{2}(:?\d{2})?|UTC|GMT)$", text.strip()) is not None
+    return True
+
+
+def is_date_of_digits(text: str) -> bool:
+    """Whether a text is a date of digits alone, as 20240131."""
+    return _COMPACT.fullmatch(text) is not None
 
 
 def _order_of(written: re.Match[str]) -> str | None:

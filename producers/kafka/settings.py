@@ -11,7 +11,7 @@ from shoal.config.contract import Contract
 from shoal.config.extension_settings import SourceSettings
 from shoal.config.settings import Config
 from shoal.errors import SettingsError
-from shoal.producers.messages import PATH
+from shoal.producers.messages import DATE_FORMAT_MEANS, PATH, TIMEZONE_MEANS, time_reader_of
 from shoal.producers.values import MISSING_MEANS, NA_VALUES_MEANS, MissingOfSource, missing_of
 from shoal.transports.kafka.settings import BrokerAccess
 
@@ -52,6 +52,8 @@ class KafkaSourceSettings(SourceSettings, BrokerAccess):
         description="continue, with a warning, when retention removed records before they were"
         " read",
     )
+    timezone: str = Field(default="", description=TIMEZONE_MEANS)
+    date_format: str = Field(default="", description=DATE_FORMAT_MEANS)
     na_values: tuple[str, ...] = Field(default=(), strict=False, description=NA_VALUES_MEANS)
     ahead_s: float = Field(
         default=60.0,
@@ -86,6 +88,7 @@ class KafkaSourceSettings(SourceSettings, BrokerAccess):
 
         Raises `SettingsError`.
         """
+        time_reader_of(self.timezone, self.date_format)
         if missing_of(self.missing, contract) == "hold" and self.user_id:
             raise SettingsError(
                 '[kafka]: user_id and missing = "hold" exclude each other: a last value may be of'

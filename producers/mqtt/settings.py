@@ -12,7 +12,7 @@ from shoal.config.contract import Contract
 from shoal.config.extension_settings import SourceSettings
 from shoal.config.settings import Config
 from shoal.errors import SettingsError
-from shoal.producers.messages import PATH
+from shoal.producers.messages import DATE_FORMAT_MEANS, PATH, TIMEZONE_MEANS, time_reader_of
 from shoal.producers.values import NA_VALUES_MEANS, MissingOfSource, missing_of
 
 PLACE = re.compile(r"(?P<topic>(?:[^#\0]*/)?#|[^#\0]+)(?:#(?P<field>[^#]+))?")
@@ -112,6 +112,8 @@ class MqttSettings(SourceSettings):
         le=10**9,
         description="`hold`: seconds after which a last value is too old",
     )
+    timezone: str = Field(default="", description=TIMEZONE_MEANS)
+    date_format: str = Field(default="", description=DATE_FORMAT_MEANS)
     na_values: tuple[str, ...] = Field(default=(), strict=False, description=NA_VALUES_MEANS)
     ahead_s: float = Field(
         default=60.0,
@@ -177,6 +179,7 @@ class MqttSettings(SourceSettings):
 
     def check(self, contract: Contract) -> None:
         """Check that there are no topics, or one for each feature. Raises `SettingsError`."""
+        time_reader_of(self.timezone, self.date_format)
         if missing_of(self.missing, contract) == "hold" and self.user_id:
             raise SettingsError(f"[mqtt]: {NOT_OF_OTHERS}")
         features = [feature.name for feature in contract.features]

@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 
 import shoal
-from shoal.config.contract import parse_contract
 from shoal.config.resolved import resolve
 from shoal.errors import InvalidData
 from shoal.estimators.base import as_table
@@ -26,15 +25,8 @@ from shoal.producers.messages import TopicField, parse_payload
 from shoal.producers.mqtt.settings import MqttSettings
 from shoal.protocol.reading_faults import fault_of
 from shoal.server_node.outputs.web.predictions import read_readings
+from tests.field.planted import CONTRACT
 
-CONTRACT = parse_contract(
-    {
-        "federation": {"name": "t"},
-        "features": [{"name": name, "low": 0, "high": 100} for name in ("warm", "damp")],
-        "privacy": {"mode": "off", "missing": "learn"},
-        "models": [{"name": "m", "algorithm": "cluster_tree"}],
-    }
-)
 WORDS = (
     *("unavailable", "Unknown", "None", "NaN", "nan", "n/a", "N/A", "#N/A", "null", "Bad"),
     *("---", "-", "?", " ", "", "<NA>", "NaT", "No Data", "I/O Timeout", "1.#QNAN", "[unknown]"),

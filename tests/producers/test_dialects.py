@@ -250,7 +250,7 @@ def test_a_unit_behind_all_numbers_of_a_column_and_the_typographic_minus_are_und
         [-1.5, -1234.5, 3e5],
         [2.0, 7.25, 4e5],
         [3.0, 1.0, "0x1A"],
-        ["n/a", "1.5 bar", 1200.0],
+        [None, "1.5 bar", 1200.0],
     ]
     assert "units behind numbers: \u00b0C" in source.sentences()[0]
 

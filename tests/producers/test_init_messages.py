@@ -17,6 +17,7 @@ from shoal.config.settings import load_config
 from shoal.errors import InvalidData, SettingsError, ShoalError
 from shoal.producers import sampled_messages
 from shoal.producers.init_command import init_command
+from shoal.producers.messages import time_reader_of
 from shoal.producers.mqtt.settings import mqtt_settings
 from shoal.producers.mqtt.topics import topics_of
 from shoal.producers.producer_command import producer
@@ -216,6 +217,8 @@ def test_the_time_of_a_message_is_in_the_field_named_so_or_in_dates(
         for place in range(9)
     ]
     assert (
-        sampled_messages.time_path([sampled_messages.Sampled("t", row, 1e9) for row in rows])
+        sampled_messages.time_path(
+            [sampled_messages.Sampled("t", row, 1e9) for row in rows], time_reader_of("", "")
+        )
         == found
     )

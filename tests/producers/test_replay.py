@@ -109,7 +109,7 @@ def test_what_is_no_number_and_what_is_no_time_is_passed_on_and_counted(tmp_path
     source = replay(path)
     rows = all_of(source)
     assert comparable(rows) == [
-        ("client-1", 0.0, "[None, 'n/a']", "x"),
+        ("client-1", 0.0, "[None, None]", "x"),
         ("client-2", None, "[1.0, 2.0]", "x"),
         ("client-1", None, "[]", None),
         ("client-2", 2.0, "[nan, inf]", ""),

@@ -1,0 +1,210 @@
+"""Times as files and messages have them: dates of digits, hours to 24, days of spreadsheets, zones
+in headers, the hour that comes twice, and devices with local times."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pytest
+
+from shoal.errors import SettingsError
+from shoal.producers.columns import Sample, Understood, is_named, understand
+from shoal.producers.file_plan import plan_of
+from shoal.producers.files.times import TimeOptions, TimeReader, time_reader
+from shoal.producers.kafka.settings import KafkaSourceSettings
+from shoal.producers.messages import TopicField, parse_payload
+from shoal.producers.mqtt.settings import MqttSettings
+from shoal.producers.sampled_messages import Sampled, sentences_on_zone, time_path
+from tests.field.planted import CONTRACT, OPTIONS, planted, written
+
+START = datetime(2024, 3, 1)
+
+
+def moments(cells: Sequence[Sequence[Any]], zone: str | None = None, name: str = "time") -> Any:
+    """The times of the rows, UTC, without a zone."""
+    read = time_reader(lambda: cells, TimeOptions(None, zone), "t", [name])
+    return [as_text(read(row)) for row in cells]
+
+
+def as_text(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    return (datetime(1970, 1, 1) + timedelta(seconds=seconds)).isoformat(sep=" ")
+
+
+def understood(columns: dict[str, Sequence[Any]]) -> Understood:
+    rows = list(zip(*columns.values(), strict=True))
+    return understand(Sample(list(columns), rows, len(rows)), TimeOptions())
+
+
+@pytest.mark.parametrize(
+    ("cells", "time"),
+    [
+        (["20240301", "1"], "2024-03-01 01:00:00"),
+        (["20240301", "24"], "2024-03-02 00:00:00"),
+        (["20240301", "24.0"], "2024-03-02 00:00:00"),
+        ([20240301, 13], "2024-03-01 13:00:00"),
+        (["2024-03-01", "5", "30"], "2024-03-01 05:30:00"),
+        (["20240301", "1345"], "2024-03-01 13:45:00"),
+        (["20240301", "930"], "2024-03-01 09:30:00"),
+        (["20240301", "13:45"], "2024-03-01 13:45:00"),
+        (["31.12.2024", "24"], "2025-01-01 00:00:00"),
+        (["2024", "3", "1", "13"], "2024-03-01 13:00:00"),
+        (["2024", "2", "29", "24"], "2024-03-01 00:00:00"),
+        (["2024-02-29T24:00:00"], "2024-03-01 00:00:00"),
+        (["2024-02-29 24:00"], "2024-03-01 00:00:00"),
+        (["2024-02-29T24:00:00Z"], "2024-03-01 00:00:00"),
+        (["20240301"], "2024-03-01 00:00:00"),
+        ([20240301], "2024-03-01 00:00:00"),
+        (["2024030113"], "2024-03-01 13:00:00"),
+        (["45352.5"], "2024-03-01 12:00:00"),
+        ([45352.25], "2024-03-01 06:00:00"),
+        ([45352], "2024-03-01 00:00:00"),
+        (["1709251200"], "2024-03-01 00:00:00"),
+        (["1709251200000000000"], "2024-03-01 00:00:00"),
+        (["20240301", "25"], None),
+        (["20240230", "1"], None),
+    ],
+)
+def test_a_time_in_one_column_or_several_is_read(cells: list[Any], time: str | None) -> None:
+    assert moments([cells, cells]) == [time, time]
+
+
+@pytest.mark.parametrize(
+    ("name", "time"),
+    [
+        ("Date Time, GMT-05:00", "2024-03-01 17:00:00"),
+        ("Time (UTC+1)", "2024-03-01 11:00:00"),
+        ("timestamp [Europe/Berlin]", "2024-03-01 11:00:00"),
+        ("time_UTC", "2024-03-01 12:00:00"),
+        ("time", "2024-03-01 12:00:00"),
+    ],
+)
+def test_a_zone_in_the_header_is_that_of_its_times(name: str, time: str) -> None:
+    assert is_named("time", name)
+    assert moments([["2024-03-01 12:00:00"]], name=name) == [time]
+    assert moments([["2024-03-01 12:00:00"]], "Asia/Tokyo", name) == ["2024-03-01 03:00:00"]
+
+
+@pytest.mark.parametrize("step_s", [60, 600, 1800])
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York"])
+def test_the_hour_that_comes_twice_comes_once_after_the_other(zone: str, step_s: int) -> None:
+    turn = {"Europe/Berlin": 1_729_980_000, "America/New_York": 1_730_606_400}[zone]
+    seconds = list(range(turn - 6 * 3600, turn + 12 * 3600, step_s))
+    cells = []
+    for moment in seconds:
+        local = datetime.fromtimestamp(moment, ZoneInfo(zone))
+        cells.append([local.strftime("%Y-%m-%d %H:%M:%S")])
+    read = TimeReader(TimeOptions(None, zone), None)
+    assert [read(cell) for cell in cells] == seconds
+    # The next file, or the next client in it, begins before that hour.
+    assert [read(cell) for cell in cells] == seconds
+
+
+@pytest.mark.parametrize("offset", ["UTC-05:00", "GMT-5", "-0500"])
+def test_a_zone_may_be_an_offset(offset: str) -> None:
+    assert moments([["2024-03-01 12:00"]], offset) == ["2024-03-01 17:00:00"]
+
+
+def test_no_date_of_any_form_is_a_feature(tmp_path: Path) -> None:
+    days = [START + timedelta(hours=hour) for hour in range(480)]
+    forms = {
+        "YYYYMMDD": [day.strftime("%Y%m%d") for day in days],
+        "Datum": [day.strftime("%Y%m%d") for day in days],
+        "day": [day.strftime("%Y-%m-%d") for day in days],
+        "date": [f"{(day - datetime(1899, 12, 30)).days}" for day in days],
+    }
+    for name, dates in forms.items():
+        for hour_name, first in (("HH", 1), ("hour", 0), ("column-2", 1)):
+            hours = [str(first + day.hour) for day in days]
+            file = written(tmp_path / "h.csv", {name: dates, hour_name: hours, **planted(480)})
+            plan = plan_of([file], OPTIONS)
+            features = [column.name for column in plan.understood.of("feature")]
+            assert features == ["temp", "hum"], (name, hour_name)
+            if name != "date":
+                assert plan.settings["time_columns"] == [name, hour_name]
+                assert plan.understood.interval_s == 3600.0
+
+
+def test_numbers_named_as_a_time_that_are_none_are_left_out_with_the_reason() -> None:
+    rng = np.random.default_rng(1)
+    values = rng.normal(20, 1, 200).round(2).tolist()
+    found = understood({"time": rng.uniform(0, 900, 200).tolist(), "temp": values})
+    assert [column.name for column in found.of("feature")] == ["temp"]
+    (left_out,) = found.of("left out")
+    assert "neither epochs nor dates" in left_out.reason
+
+
+SETTINGS: tuple[Any, ...] = (MqttSettings, KafkaSourceSettings)
+FIELDS = ("last_seen", "Time", "ts", "timestamp", "time", "updated_at", "date_time")
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_messages_with_local_times_are_read_in_their_zone(settings: Any) -> None:
+    now = datetime(2024, 7, 1, 12, tzinfo=UTC).timestamp()
+    wanted = [TopicField(0, "temp")]
+    for zone, text in (
+        ("Europe/Berlin", "2024-07-01T14:00:00"),
+        ("America/New_York", "2024-07-01T08:00:00"),
+        ("UTC-05:00", "2024-07-01 07:00:00"),
+        ("Europe/Berlin", "2024-07-01T12:00:00Z"),
+        ("Europe/Berlin", str(int(now))),
+        ("Europe/Berlin", f"{int(now)}000000000"),
+    ):
+        payload = json.dumps({"Time": text, "temp": 21.5}).encode()
+        parsed = parse_payload(payload, wanted, settings(time="Time", timezone=zone), now)
+        assert parsed.values is not None, (zone, text)
+        assert parsed.values.time == now, (zone, text)
+
+
+def test_dates_of_messages_may_be_as_people_write_them() -> None:
+    settings = MqttSettings(time="t", date_format="day-first", timezone="Europe/Berlin")
+    payload = json.dumps({"t": "01.07.2024 14:00", "temp": 1}).encode()
+    parsed = parse_payload(payload, [TopicField(0, "temp")], settings, 1.8e9)
+    assert parsed.values is not None
+    assert as_text(parsed.values.time) == "2024-07-01 12:00:00"
+    unknown = parse_payload(payload, [TopicField(0, "temp")], MqttSettings(time="t"), 1.8e9)
+    assert unknown.faults == ["timeless"]
+
+
+def sampled(field: str, ahead_h: float, form: str = "%Y-%m-%dT%H:%M:%S") -> list[Sampled]:
+    messages = []
+    for number in range(60):
+        arrival = 1_709_294_400.0 + 10 * number
+        local = datetime.fromtimestamp(arrival + 3600 * ahead_h, UTC)
+        fields = {field: local.strftime(form), "temp": 20.0 + number % 3}
+        messages.append(Sampled("", fields, arrival + 1.5))
+    return messages
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_the_time_of_messages_is_found_by_its_name(field: str) -> None:
+    read = TimeReader(TimeOptions(), None)
+    assert time_path(sampled(field, 0.0), read) == field
+
+
+def test_init_compares_times_that_name_no_zone_with_the_clock() -> None:
+    read = TimeReader(TimeOptions(), None)
+    (ahead,) = sentences_on_zone(sampled("Time", 1.0), "Time", read)
+    assert "1 h ahead of the clock and name no zone: give --timezone" in ahead
+    (behind,) = sentences_on_zone(sampled("Time", -4.5), "Time", read)
+    assert "4.5 h behind" in behind
+    assert not sentences_on_zone(sampled("Time", 0.0), "Time", read)
+    assert not sentences_on_zone(sampled("Time", 1.0, "%Y-%m-%dT%H:%M:%SZ"), "Time", read)
+    assert not sentences_on_zone(sampled("Time", 1.0, "%s"), "Time", read)
+    in_zone = TimeReader(TimeOptions(None, "UTC+01:00"), None)
+    assert not sentences_on_zone(sampled("Time", 1.0), "Time", in_zone)
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_a_zone_that_is_not_there_is_refused_when_the_file_is_read(settings: Any) -> None:
+    with pytest.raises(SettingsError, match="no such zone"):
+        settings(time="t", timezone="Europe/Berlinn").check(CONTRACT)
+    with pytest.raises(SettingsError, match="day-first"):
+        settings(time="t", date_format="daily").check(CONTRACT)
