@@ -15,6 +15,7 @@ from shoal.algorithms.density_tree.axes import Axes
 from shoal.algorithms.density_tree.cutting import cut_leaf, take_back
 from shoal.algorithms.density_tree.late import (
     FORMER_MAX,
+    FormerLeafState,
     LateCounts,
     Recent,
     add_late,
@@ -180,7 +181,8 @@ def test_late_counts_of_the_parts_of_a_cut_that_was_taken_back_change_no_density
     leaf = take_back(cut, 3)
     exposure = leaf.exposure.copy()
     mass = leaf.coarse.sum(axis=1) / exposure
-    restored = LateCounts.restored(late.state())
+    saved = [FormerLeafState.read(former.saved()) for former in late.state()]
+    restored = LateCounts.restored(saved)
     for part, readings in ((1, 300.0), (2, 100.0)):
         for memory in (late, restored):
             place = memory.place_of(block_of(part, readings), 0.0, nodes_by_leaf(leaf))

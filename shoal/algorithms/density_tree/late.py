@@ -74,7 +74,7 @@ class FormerLeafState(SavedState):
 
     leaf_id: int
     into: int
-    share: Annotated[float, Number(least=0.0, most=1.0)]
+    share: Annotated[float, Number(least=0.0)]
     axis_first: Annotated[Ints, IntArray("a")]
     axis_second: Annotated[Ints, IntArray("a")]
     axis_first_weight: Annotated[Floats, FloatArray("a")]
@@ -99,6 +99,7 @@ class FormerLeafState(SavedState):
 
     def check(self) -> None:
         require(self.into > self.leaf_id, "a former leaf is part of an earlier one")
+        require(self.share <= 1.0, "a former leaf has more readings than its successor")
         require(bool((self.end > self.start).all()), "an axis of a former leaf has no range")
         require_fine_bins(self.zoom, self.span)
         require_fine_bins(self.earlier_zoom, self.earlier_span)
