@@ -126,6 +126,10 @@ class FormerClusters:
                 least = apart
         return found
 
+    def forget(self, identity: int) -> None:
+        """Forget a cluster, if it is remembered."""
+        self._clusters.pop(identity, None)
+
     def take(self, identity: int) -> FormerCluster:
         """A remembered cluster, which is a cluster again from here on."""
         return self._clusters.pop(identity)
@@ -137,8 +141,8 @@ class FormerClusters:
         variances = [cluster.place.variance for cluster in clusters]
         return FormerClustersState(
             former=np.array(list(self._clusters), dtype=np.int64),
-            former_mean=np.array(means, dtype=np.float64).reshape(-1, width),
-            former_variance=np.array(variances, dtype=np.float64).reshape(-1, width),
+            former_mean=np.array(means, dtype=np.float64).reshape(len(means), width),
+            former_variance=np.array(variances, dtype=np.float64).reshape(len(means), width),
             former_since=np.array([cluster.since for cluster in clusters], dtype=np.float64),
             former_parent=np.array([cluster.parent for cluster in clusters], dtype=np.int64),
         )

@@ -17,6 +17,12 @@ import numpy as np
 from shoal.algorithms.cluster_tree.cells import Cells
 from shoal.algorithms.cluster_tree.joining import INDEPENDENT, Pair
 from shoal.algorithms.cluster_tree.partition import Partition
+from shoal.algorithms.former_clusters import (
+    FormerCluster,
+    FormerClusters,
+    FormerClustersState,
+    Place,
+)
 from shoal.kernels.arrays import AnyArray, Bools, Floats, Ints
 from shoal.kernels.distance import nearest
 from shoal.saved_state import BoolArray, FloatArray, IntArray, Number, SavedState, require
@@ -59,6 +65,8 @@ SHARE_RECEIVED: Final = 0.7
 alone takes a fifth"""
 EXPECTED_MIN: Final = 10.0
 """readings that both it and the cluster it parted from are expected to have received by then"""
+LEAST_WIDTH: Final = 1e-3
+"""least standard deviation of a place, as a share of the largest value of a feature"""
 FLAGS: Final = ("confirmed", "appeared", "active", "waits", "reviewed")
 """fields of a cluster that are true or false"""
 NUMBERS: Final = (
@@ -157,11 +165,13 @@ class IdentitiesState(SavedState):
     """the identity as which each one is shown"""
     doubted: Annotated[Ints, IntArray("p", 2)]
     doubted_since: Annotated[Floats, FloatArray("p")]
+    former: FormerClustersState
 
     def check(self) -> None:
         is_different = len(np.unique(self.identity)) == len(self.identity)
         require(is_different, "two clusters have the same identity")
-        require(int(self.identity.max(initial=-1)) < self.created, "an identity is not yet given")
+        for given in (self.identity, self.former.former):
+            require(int(given.max(initial=-1)) < self.created, "an identity is not yet given")
         require(
             bool(np.isin(self.shown, self.identity).all()),
             "a cluster is shown as an identity that does not exist",
@@ -179,7 +189,8 @@ class _Found(NamedTuple):
 
 
 class Identities:
-    """The clusters by identity. An identity is never given twice.
+    """The clusters by identity. An identity is never given to a cluster elsewhere: one that has
+    ended is given again to a new cluster at the same place (`FormerClusters`).
 
     A rebuild asks for each join of two known clusters whether they remain two (`remain_apart`),
     gives the groups their identities (`assign`) and decides which are shown as themselves
@@ -200,6 +211,8 @@ class Identities:
         """the identity as which each one is shown"""
         self.next_review = EARLY_READINGS
         """readings by which the next review is due"""
+        self._former = FormerClusters()
+        """clusters that were shown and have ended; one that is there again, until it is shown"""
 
     def remain_apart(self, pair: Pair, significance: float, readings: float) -> bool:
         """Whether two known clusters remain two. They become one after `confirm_readings` readings
@@ -246,7 +259,9 @@ class Identities:
         for group in sorted(oldest.keys() - identity_of.keys(), key=oldest.__getitem__):
             former = {cluster: mass for (owner, cluster), mass in shared.items() if owner == group}
             facts = self._facts_of_new(cells, found, group, former, readings, by_review)
-            identity_of[group] = self._add(facts, readings)
+            place = _place(cells, found.group == group)
+            identity_of[group] = self._add(facts, place, readings)
+        self._remember_ended(cells, set(identity_of.values()))
         cells.cluster = _mapped(found.group, identity_of.__getitem__).astype(np.int64)
         self._prune(set(cells.cluster.tolist()))
 
@@ -335,7 +350,7 @@ class Identities:
             return math.inf
         return self._confirm * (CERTAIN - certainty) / (CERTAIN - 1.0)
 
-    def _add(self, facts: _Found, readings: float) -> int:
+    def _add(self, facts: _Found, place: Place | None, readings: float) -> int:
         """A new cluster -> its identity."""
         cluster = Cluster(
             readings,
@@ -353,10 +368,25 @@ class Identities:
             cluster.compared = parent.compared / 2
             cluster.slow_excess = parent.slow_excess
             cluster.slow_compared = parent.slow_compared / 2
+        back = None if place is None else self._former.nearest(place, self.clusters)
+        if back is not None:
+            self.clusters[back] = cluster
+            return back
         identity = self.n_created
         self.clusters[identity] = cluster
         self.n_created += 1
         return identity
+
+    def _remember_ended(self, cells: Cells, remaining: set[int]) -> None:
+        """Remember the places of the clusters that were shown as themselves and are none of the
+        `remaining` ones. The cells still have the clusters of before."""
+        for identity, cluster in self.clusters.items():
+            if identity in remaining or self._shown.get(identity) != identity:
+                continue
+            place = _place(cells, cells.cluster == identity)
+            if place is not None:
+                former = FormerCluster(place, cluster.since, cluster.parent)
+                self._former.add(identity, former)
 
     def _prune(self, alive: set[int]) -> None:
         """Forget all clusters but those `alive`, and doubts about others."""
@@ -382,6 +412,9 @@ class Identities:
         """Decide what is shown until the next rebuild: a cluster that is not confirmed is shown as
         its parent."""
         self._shown = {identity: self._shown_as(identity, readings) for identity in self.clusters}
+        for identity, shown in self._shown.items():
+            if identity == shown:
+                self._former.forget(identity)
 
     def _shown_as(self, identity: int, readings: float) -> int:
         cluster = self.clusters[identity]
@@ -469,7 +502,8 @@ class Identities:
         dependence = {identity: known.slow_dependence for identity, known in self.clusters.items()}
         return _mapped(cluster, lambda identity: dependence.get(identity, 1.0)).astype(np.float64)
 
-    def state(self) -> IdentitiesState:
+    def state(self, width: int) -> IdentitiesState:
+        """Everything, of clusters over `width` features."""
         clusters = list(self.clusters.values())
         columns: dict[str, AnyArray] = {}
         for name in NUMBERS:
@@ -486,6 +520,7 @@ class Identities:
             shown=np.array([self._shown[identity] for identity in self.clusters], dtype=np.int64),
             doubted=np.array(list(self._doubted), dtype=np.int64).reshape(-1, 2),
             doubted_since=np.array(list(self._doubted.values()), dtype=np.float64),
+            former=self._former.state(width),
             **columns,
         )
 
@@ -501,12 +536,32 @@ class Identities:
         self._shown = dict(zip(identities, saved.shown.tolist(), strict=True))
         pairs = [(a, b) for a, b in saved.doubted.tolist()]
         self._doubted = dict(zip(pairs, saved.doubted_since.tolist(), strict=True))
+        self._former = FormerClusters.restored(saved.former)
 
 
 def _mapped(numbers: Ints, of: Callable[[int], float]) -> AnyArray:
     """numbers (k,), many equal -> (k,) what `of` gives for each; equal ones are one call."""
     different, place = np.unique(numbers, return_inverse=True)
     return np.array([of(number) for number in different.tolist()])[place]
+
+
+def _place(cells: Cells, own: Bools) -> Place | None:
+    """The place of the cells that are `own` (k,); None where they are none, or numbers so large
+    that their squares are none.
+
+    Rows are in any units, so the least width is relative.
+    """
+    mass = cells.mass[own]
+    if not len(mass):
+        return None
+    centres = cells.centres[own]
+    share = mass / mass.sum()
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        mean = share @ centres
+        variance = share @ np.square(centres - mean)
+        least = np.square(LEAST_WIDTH * np.abs(cells.centres).max(axis=0))
+        variance = np.maximum(variance, np.maximum(least, np.finfo(np.float64).tiny))
+    return Place(mean, variance) if np.isfinite(variance).all() else None
 
 
 def _parent(former: dict[int, float]) -> int:

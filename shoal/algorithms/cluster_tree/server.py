@@ -110,7 +110,7 @@ class BlockState(SavedState):
 class ClusterTreeServerState(HalfState):
     """What the server half has learnt."""
 
-    version: ClassVar[int] = 7
+    version: ClassVar[int] = 8
 
     readings: int
     rebuilt: int
@@ -173,7 +173,8 @@ class ClusterTreeServer(Half[ClusterTreeOptions, ClusterTreeServerState]):
        Two clusters known before are held to the lower `keep_significance`, and stay two for
        `confirm_readings` readings of doubt (`Identities.remain_apart`).
     7. *Identities* (`Identities.assign`): the group with most of a cluster's mass continues it;
-       another one is a new cluster, with the one that it parted from as its parent. New ones are
+       another one is a new cluster, with the one that it parted from as its parent, or one that
+       has ended and is found again at its place (`FormerClusters`). New ones are
        shown at once where they are certain or lie where no readings were, otherwise once they have
        lasted, and finer parts of known clusters at reviews only (`settle`, `review`).
     8. *Dependence* (`Dependence.compare`): how many successive readings count as one, per cluster,
@@ -511,7 +512,7 @@ class ClusterTreeServer(Half[ClusterTreeOptions, ClusterTreeServerState]):
             unresolved=self._unresolved,
             block=BlockState(points=SketchState.of(self._block), time=self._block_time),
             cells=self._cells.state(),
-            identities=self._identities.state(),
+            identities=self._identities.state(self._width or 0),
             earlier=self._dependence.state(),
             shares=self._shares.state(),
         )
