@@ -19,7 +19,7 @@ from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats
 from shoal.privacy.imperfect import step_of
 from shoal.producers.features import NUMBERED, bounds_of, cut_of, period_of, unit_of
-from shoal.producers.files.dialect import unit_behind
+from shoal.producers.files.dialect import TWO_VALUES, unit_behind
 from shoal.producers.files.parsing import number_of
 from shoal.producers.files.split import CLIENTS_MAX
 from shoal.producers.files.times import (
@@ -34,7 +34,7 @@ from shoal.protocol.no_value import is_no_value
 
 Kind = Literal["feature", "time", "client", "label", "left out"]
 
-_THINGS = "device|sensor|station|machine|client|room|mote|unit|user|site|node|engine"
+_THINGS = "device|sensor|station|machine|client|room|mote|user|site|node|engine"
 _NAMES: Mapping[Kind, re.Pattern[str]] = {
     "time": re.compile(
         r"((received|reported|recorded|measured|event|sample|mess|log|obs|utc|local)[_ -]?)?"
@@ -45,7 +45,8 @@ _NAMES: Mapping[Kind, re.Pattern[str]] = {
         r"[_ -]?(at|on|time)|yyyy[_-]?mm[_-]?dd([_ -]?(hh([_:]?mm)?)?)?"
     ),
     "client": re.compile(
-        rf"({_THINGS})([_ -]?(id|name|no|nr))?|(dev|device)[_ -]?(eui|addr)|"
+        rf"({_THINGS})([_ -]?(id|name|no|nr))?|unit[_ -]?(id|name|no|nr|number)|"
+        r"(dev|device)[_ -]?(eui|addr)|"
         r"plant|location|place|house|building|hall|line|area|"
         r"raum|ger(ä|ae)t|anlage|standort|werk|maschine|halle|linie|bereich"
     ),
@@ -98,8 +99,16 @@ NUMBERS_SHARE = 0.9
 """share of numbers in a column that is a feature: a few words for "no value" are usual"""
 MISSING_MAX = 0.5
 """share of rows without a value from which on a feature is left out"""
-CODES = (-1.0, -99.0, -999.0, -9999.0, -99999.0, -200.0, 999.0, 9999.0, 99999.0, 999999.0, 6999.0)
-"""numbers that are in use for "no value"; taken for it only where all other values are far away"""
+CODES = (
+    *(-1.0, -99.0, -999.0, -9999.0, -99999.0, -200.0, 999.0, 9999.0, 99999.0, 999999.0, 6999.0),
+    *(-99.9, -99.99, -999.9, -999.99, -9999.9, 99.9, 999.9, 9999.9, -888.0, -8888.0, -7999.0),
+    *(32767.0, -32768.0, 65535.0, 65534.0, 2147483647.0, -2147483648.0, 4294967295.0),
+    *(-127.0, 850.0, 3276.7, -3276.8, 6553.5, 327.67, -327.68, 655.35),
+)
+"""numbers that are in use for "no value", ends of types of numbers among them, also as tenths and
+hundredths; taken for it only where all other values are far away"""
+CODE_GAP_OF_ONE = 1.0
+"""the same distance where few cells have the number"""
 CODE_GAP = 0.25
 """distance of such a number from the nearest other value, as a share of the range of the others"""
 
@@ -121,6 +130,44 @@ CODE_VALUES_MIN = 10
 """fewest other values by which that is seen"""
 ROWS_COUNTED = 20
 """fewest rows by which a column that counts the rows is seen"""
+
+
+ROWS_OF_CLIENT_MIN = 5
+"""fewest rows of a client by which a column is the same within it"""
+RISING_SHARE = 0.99
+"""share of the steps of a counter that do not go down"""
+TURNS_MAX = 8
+"""most devices that take turns in a file"""
+_OF_PLACES = re.compile(
+    r"(gps[_ ]?)?(lat|latitude|lon|lng|long|longitude|elevation|altitude|location|location[_ ]?id)"
+)
+_OF_DEVICES = re.compile(
+    r"((device|sensor|node)[_ ])?"
+    r"(batt?(ery)?([_ ]?(voltage|level|percent(age)?|pct|mv|v|low|state))?|"
+    r"vbatt?|rssi|snr|lqi|link[_ ]?quality|signal[_ ]?(strength|quality)|wifi[_ ]?signal|uptime|"
+    r"free[_ ]?(heap|mem)|(frame|f)[_ ]?cnt|crc(8|16|32)?|checksum|chksum|hash|"
+    r"seq(uence)?([_ ]?(no|nr|num|number))?|(msg|message|packet|frame)[_ ]?(id|no|nr|count(er)?))"
+    r"([_ ]?(dbm|db|%))?"
+)
+_OF_QUALITY = re.compile(
+    r"(?P<of>.*?)[._ :-]?(quality([_ ]?code)?|qual|qc|qf|qflag|flags?|status|valid(ity)?)"
+)
+_QUALITY_WORDS = frozenset(
+    {
+        "good",
+        "bad",
+        "ok",
+        "uncertain",
+        "questionable",
+        "suspect",
+        "valid",
+        "invalid",
+        "192",
+        "0",
+        "64",
+    }
+)
+"""words and codes for how good a value is, in lower case; 192, 64 and 0 are those of OPC"""
 
 
 @dataclass(frozen=True)
@@ -251,9 +298,14 @@ def understand(
     # Only now: a code would be taken for a value that differs.
     _check_wide(measured, sample.where)
     columns = []
+    groups = _rows_of_clients(cells, client_column)
     for name, column in cells.items():
-        if name:
-            columns.append(_column(name, column, time_columns, client_column))
+        described = _column(name, column, time_columns, client_column)
+        if described.kind == "feature":
+            reason = _no_measurement(name, column, groups, list(cells))
+            if reason:
+                described = Column(name, "left out", reason, described.examples)
+        columns.append(described)
     clients: tuple[str, ...] = ()
     if client_column:
         clients = tuple(dict.fromkeys(cells[client_column].texts))
@@ -405,7 +457,9 @@ def _client_column(cells: Mapping[str, _Cells], times: Sequence[str]) -> str | N
         are_whole = bool((numbers == np.round(numbers)).all())
         values = len(set(column.texts))
         come_back = len(column.texts) >= 5 * values
-        if are_whole and come_back and 1 <= values <= CLIENTS_MAX:
+        # With an empty cell some readings would be of nobody.
+        is_whole = len(column.texts) == len(column.all_texts)
+        if are_whole and come_back and is_whole and 2 <= values <= CLIENTS_MAX:
             return name
     return None
 
@@ -457,7 +511,11 @@ def _codes(columns: Iterable[Floats]) -> tuple[float, ...]:
         spread = float(np.ptp(rest)) or abs(float(rest[0])) or 1.0
         for code in CODES:
             distance = max(float(rest.min()) - code, code - float(rest.max()))
-            if (values == code).sum() >= CODE_CELLS_MIN and distance > CODE_GAP * spread:
+            cells = int((values == code).sum())
+            is_far = cells >= CODE_CELLS_MIN and distance > CODE_GAP * spread
+            # -1 may be a value that is only rare.
+            is_beyond = cells > 0 and code != -1.0 and distance > CODE_GAP_OF_ONE * spread
+            if is_far or is_beyond:
                 found.add(code)
     return tuple(sorted(found))
 
@@ -544,12 +602,82 @@ def _left_out(cells: _Cells, numbers: Floats) -> str:
                 " came from"
             )
         has_text = any(not is_no_value(text) for text in cells.texts)
+        if cells.texts and all(map(TWO_VALUES.fullmatch, cells.texts)):
+            return "two values in a cell: put the first part into a column of its own"
         return "text" if has_text else NO_CELL
     if len(numbers) < (1 - MISSING_MAX) * len(cells.numbers):
         return f"{1 - len(numbers) / max(1, len(cells.numbers)):.0%} of its cells have no number"
     if np.ptp(numbers) == 0:
         return "the same value everywhere"
     return "counts the rows" if _counts_rows(cells) else ""
+
+
+def _rows_of_clients(cells: Mapping[str, _Cells], client: str | None) -> list[list[int]]:
+    """The rows of each client with several; none where one client has all."""
+    if client is None:
+        return []
+    rows: dict[str, list[int]] = defaultdict(list)
+    for row, text in enumerate(cells[client].all_texts):
+        rows[text].append(row)
+    return [own for own in rows.values() if len(own) >= ROWS_OF_CLIENT_MIN]
+
+
+def _no_measurement(
+    name: str, cells: _Cells, groups: Sequence[Sequence[int]], names: Sequence[str]
+) -> str:
+    """Why a column of changing values is no measured quantity; "" for one that may be."""
+    end = name.lower().replace('"', "").strip("# ")
+    if len(groups) > 1 and all(len({cells.all_texts[row] for row in own}) == 1 for own in groups):
+        return "the same within each client"
+    last = re.split(r"[.:/]", end)[-1].strip()
+    if _OF_PLACES.fullmatch(last):
+        return "a place, by its name"
+    if _OF_DEVICES.fullmatch(last):
+        return "the state of the device or its link, by its name, not what it measures"
+    about = _quality_of(end, cells, names)
+    if about:
+        return about
+    return _counts_up(cells, groups)
+
+
+def _quality_of(name: str, cells: _Cells, names: Sequence[str]) -> str:
+    """Whether a column holds how good the values of another are, as a reason; "" for any other."""
+    named = _OF_QUALITY.fullmatch(name)
+    if named is None:
+        return ""
+    stem = named["of"].strip("._ :-/")
+    others = [other for other in names if other.lower() != name]
+    of_other = [other for other in others if stem and other.lower().startswith(stem)]
+    are_words = {text.lower() for text in cells.texts} <= _QUALITY_WORDS
+    if not of_other and not are_words:
+        return ""
+    return f"how good the values of {of_other[0] if of_other else 'its row'} are"
+
+
+def _counts_up(cells: _Cells, groups: Sequence[Sequence[int]]) -> str:
+    """Whether a column counts up, for each client or for several that take turns, as a reason."""
+    head = cells.head
+    series = [head[[row for row in own if row < len(head)]] for own in groups] or [head]
+    if all(map(_rises, series)):
+        return "a counter"
+    if bool((head == np.round(head)).all()):
+        steps = np.diff(head)
+        # Not two: a state that changes once is no counter.
+        if len(np.unique(head)) > 2 and bool(((steps == 0) | (steps == 1)).all()):
+            return "counts blocks of rows"
+        for turns in range(2, TURNS_MAX + 1):
+            if all(_rises(head[first::turns]) for first in range(turns)):
+                return f"a counter of {turns} devices in turn"
+    return ""
+
+
+def _rises(numbers: Floats) -> bool:
+    numbers = numbers[np.isfinite(numbers)]
+    steps = np.diff(numbers)
+    if len(steps) < ROWS_COUNTED:
+        return False
+    # It begins again at a restart.
+    return bool((steps >= 0).mean() >= RISING_SHARE and (steps > 0).mean() >= 0.5)
 
 
 def _counts_rows(cells: _Cells) -> bool:

@@ -73,6 +73,9 @@ _SUFFIX = re.compile(
 )
 
 
+_OF_LOGGER = re.compile(r"\s*\([^)]*\b(S/N|SN|serial)\b[^)]*\)\s*$", re.IGNORECASE)
+"""serial numbers of the logger and the sensor, behind the name of a quantity"""
+_AFTER_COMMA = re.compile(r"^(?P<name>[^,]+),\s*(?P<unit>[^\s,]{1,12})$")
 FEATURE_NAME_CHARS = 64
 """most characters of a feature's name in the contract"""
 TAIL_CHARS = 24
@@ -84,7 +87,11 @@ def unit_of(name: str) -> tuple[str, str]:
 
     The unit is "" for none.
     """
-    plain = NUMBERED.sub("", " ".join(name.split()))
+    plain = _OF_LOGGER.sub("", NUMBERED.sub("", " ".join(name.split())))
+    behind = _AFTER_COMMA.match(plain)
+    if behind is not None and (behind["unit"].lower() in {*UNITS, *_WRITTEN_OUT}):
+        unit = behind["unit"]
+        return behind["name"].strip(), _WRITTEN_OUT.get(unit.lower(), unit)
     parts = _WEIGHTED.match(plain) or _IN_BRACKETS.match(plain) or _SUFFIX.match(plain)
     if parts is None or not parts["name"]:
         return name, ""
@@ -105,7 +112,8 @@ def feature_names(columns: Iterable[str]) -> dict[str, str]:
     for column in columns:
         printable = "".join(sign if sign.isprintable() else " " for sign in column)
         name = " ".join(printable.split())
-        if len(name) > FEATURE_NAME_CHARS:
+        # Serial numbers change with the device, and the quantity does not.
+        if len(name) > FEATURE_NAME_CHARS or _OF_LOGGER.search(name):
             name = unit_of(name)[0]
         place = 0
         while len(name) > FEATURE_NAME_CHARS or name in names.values():

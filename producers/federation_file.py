@@ -29,6 +29,8 @@ EPSILONS = ((400_000, 1.0), (100_000, 2.0), (0, 4.0))
 """(readings from which on, epsilon): half the epsilon takes about four times the readings"""
 PUBLISH_READINGS = (20, 500)
 """fewest and most readings of an update"""
+UPDATE_S_MAX = 21_600.0
+"""seconds of readings in an update, at most, where that leaves it the fewest readings"""
 UPDATES_PER_CLIENT = 40
 """updates of a client, at least, in data that are replayed once"""
 BOUNDS_SENTENCE = (
@@ -228,6 +230,10 @@ def _model(plan: Plan) -> list[str]:
 
 def _publish_readings(plan: Plan) -> int:
     least, most = PUBLISH_READINGS
+    interval = plan.understood.interval_s
+    if interval:
+        # History, cycles and what is usual need updates that are no longer than parts of a day.
+        most = min(most, max(1, int(UPDATE_S_MAX / interval)))
     return max(least, min(most, plan.readings // plan.clients // UPDATES_PER_CLIENT))
 
 

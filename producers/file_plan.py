@@ -19,6 +19,7 @@ from shoal.producers.columns import Column, Sample, Understood, understand
 from shoal.producers.features import feature_names
 from shoal.producers.federation_file import Plan
 from shoal.producers.files.csv_table import CsvTable
+from shoal.producers.files.dialect import is_unnamed
 from shoal.producers.files.form import form_of
 from shoal.producers.files.parsing import number_of
 from shoal.producers.files.tables import Table, open_table
@@ -44,11 +45,6 @@ def sample_of(table: Table) -> tuple[Sample, int]:
     columns = list(dict.fromkeys(name for name in table.columns if name))
     if not columns:
         raise InvalidData(f"{table.path}: the file is empty: it has no header")
-    if all(isinstance(number_of(name), float) for name in columns):
-        raise InvalidData(
-            f"{table.path}: its first line holds numbers, not the names of columns; add a header"
-            " line"
-        )
     unique = [name for name in columns if table.columns.count(name) == 1]
     total = table.count()
     # Spread over the file: bounds from its first hours would clip what comes later.
@@ -137,9 +133,10 @@ def _features_of(understood: Understood, file: Path) -> tuple[Column, ...]:
     """The columns to cluster. Raises `InvalidData` for none, or for more than a federation has."""
     features = understood.of("feature")
     if not features:
-        raise InvalidData(
-            f"{file}: no column of changing numbers was found, so there is nothing to cluster"
-        )
+        message = f"{file}: no column of changing numbers was found, so there is nothing to cluster"
+        if all(is_unnamed(column.name) for column in understood.columns):
+            message += "; its first line holds no names: a header line gives the columns theirs"
+        raise InvalidData(message)
     if len(features) > FEATURES_MAX:
         raise InvalidData(
             f"{file}: {len(features)} features; a federation has at most {FEATURES_MAX}"

@@ -12,6 +12,7 @@ from pathlib import Path
 from shoal.errors import SettingsError
 from shoal.producers.files.dialect import (
     FOUND,
+    SPACE,
     UNITS_SEEN,
     Dialect,
     DialectOptions,
@@ -19,6 +20,7 @@ from shoal.producers.files.dialect import (
     dialect_of,
     encoding_of,
     known_encoding,
+    spaced,
     units_below,
     with_units,
 )
@@ -33,6 +35,7 @@ from shoal.producers.files.text_lines import (
     head_lines,
     lines_of,
 )
+from shoal.producers.files.times import is_moment
 from shoal.telemetry.events import log_event
 
 QUOTED_LINES_MAX = 100
@@ -72,7 +75,10 @@ class CsvTable:
         below = list(first_rows)
         self._header_rows = 1
         names = header
-        if units_below(header, below) and below[0]:
+        if is_row(header, numbers):
+            self._header_rows = 0
+            names = [""] * len(header)
+        elif units_below(header, below) and below[0]:
             self._header_rows = 2
             names = with_units(header, below[0])
         self.columns = column_names(names)
@@ -82,10 +88,13 @@ class CsvTable:
             # Names that are numbers may be those of a row as well.
             if isinstance(number_of(self.dialect.number_text(name)), float):
                 self._header = None
+        if not self._header_rows:
+            self._header = None
 
     def _own_lines(self) -> Iterator[str]:
         """The lines from the header on."""
-        return islice(lines_of(self.path, self.dialect.encoding), self.dialect.preamble, None)
+        lines = islice(lines_of(self.path, self.dialect.encoding), self.dialect.preamble, None)
+        return map(spaced, lines) if self.dialect.delimiter == SPACE else lines
 
     def _pass_header(self, lines: RecordLines) -> None:
         """Read the header, and the units below it."""
@@ -201,6 +210,19 @@ class CsvTable:
                 on_broken(lines.line, fault)
                 lines.give_back()
                 yield None
+
+
+def is_row(cells: Sequence[str], wanted: Sequence[str]) -> bool:
+    """Whether the first line is a row already: its cells are numbers and times, and no names.
+
+    0, 1, 2, ... are the names that pandas gives; `wanted` are names that are known.
+    """
+    texts = [cell.strip() for cell in cells if cell.strip()]
+    if len(texts) < 2 or set(texts) & set(wanted):
+        return False
+    if texts in ([str(n) for n in range(len(texts))], [str(n + 1) for n in range(len(texts))]):
+        return False
+    return all(isinstance(number_of(text), float) or is_moment(text) for text in texts)
 
 
 class RecordLines:

@@ -18,6 +18,8 @@ from shoal.errors import SettingsError
 from shoal.producers.features import UNITS
 
 DELIMITERS = ",;\t|"
+SPACE = " "
+"""delimiter of files whose cells runs of spaces separate"""
 HEAD_BYTES = 1024 * 1024
 """bytes of a file from which its encoding is found"""
 HEAD_LINES = 2000
@@ -60,6 +62,11 @@ _UNIT = (
 # 0x1A is no number with a unit, and 3E5 is a number.
 _WITH_UNIT = re.compile(rf"(?!0[xXoObB])[+\u2212-]?[\d.,{SPACES}]*\d\s*(?![eE]\d)({_UNIT})")
 _SPACE_GROUPS = re.compile(rf"{_GROUPS}([{SPACES}])\d{{3}}(\1\d{{3}})*([.,]\d+)?")
+
+
+TWO_VALUES = re.compile(r"[+-]?(0\d+,\w+|9+,9)")
+"""a cell of a number with leading zeros, as records of fixed width have, and the code of its
+quality behind a comma: +0142,1 is no 142.1"""
 
 
 class DialectOptions(NamedTuple):
@@ -124,8 +131,8 @@ class Dialect(NamedTuple):
             text = f"{first}{''.join(groups)}{sign}{part}"
         if self.decimal == ".":
             return text
-        # A point in a file of decimal commas is no decimal sign.
-        if "." in text:
+        # A point in a file of decimal commas is no decimal sign, and two values are no number.
+        if "." in text or (self.delimiter == "," and TWO_VALUES.fullmatch(text)):
             return f"<{text}>"
         return text.replace(",", ".")
 
@@ -139,7 +146,7 @@ class Dialect(NamedTuple):
         """How the file was understood, for people."""
         names = {
             "\t": "tab",
-            " ": "space",
+            " ": "runs of spaces",
             "\u00a0": "no-break space",
             "\u202f": "narrow no-break space",
         }
@@ -208,11 +215,32 @@ def delimiter_of(lines: Sequence[str]) -> str:
     if not lines:
         return ","
     try:
-        return max(DELIMITERS, key=lambda delimiter: _agreement(lines, delimiter))
+        best = max(DELIMITERS, key=lambda delimiter: _agreement(lines, delimiter))
+        if _agreement(lines, best)[0] < ROWS_AGREE * len(lines) and _are_spaced(lines):
+            return SPACE
+        return best
     except csv.Error:
         # A cell that is too long: the rows are read one by one, and counted.
         bare = re.sub(r'"[^"]*"', "", lines[0])
         return max(DELIMITERS, key=bare.count)
+
+
+def _are_spaced(lines: Sequence[str]) -> bool:
+    """Whether runs of spaces separate cells, most of which are numbers, in nearly all lines."""
+    rows = [line.split() for line in lines if line.strip()]
+    if len(rows) < ROWS_BELOW:
+        return False
+    width = Counter(map(len, rows)).most_common(1)[0][0]
+    alike = [row for row in rows if len(row) == width]
+    if width < 2 or len(alike) < ROWS_AGREE * len(rows):
+        return False
+    numbers = sum(bool(_NUMBER.fullmatch(cell)) for row in alike for cell in row)
+    return numbers >= len(alike) * width / 2
+
+
+def spaced(line: str) -> str:
+    """A line whose cells runs of spaces or tabs separate, with one space between them."""
+    return f"{' '.join(line.split())}\n"
 
 
 def _agreement(lines: Sequence[str], delimiter: str) -> tuple[int, int]:
@@ -282,15 +310,23 @@ def _agreeing(lines: Sequence[str]) -> _Agreeing:
 def column_names(header: Iterable[str]) -> tuple[str, ...]:
     """The names of columns by the cells of a header. Those that occur several times are numbered,
     from #1."""
-    names = [name.strip() for name in header]
+    names = []
+    for place, name in enumerate(header, 1):
+        # A name that is not there must not hide the column.
+        names.append(name.strip() or f"column-{place}")
     occurs = Counter(names)
     before: Counter[str] = Counter()
     unique = []
     for name in names:
         before[name] += 1
-        is_repeated = bool(name) and occurs[name] > 1
+        is_repeated = occurs[name] > 1
         unique.append(f"{name} #{before[name]}" if is_repeated else name)
     return tuple(unique)
+
+
+def is_unnamed(name: str) -> bool:
+    """Whether a column is called by its place or a number, as where there are no names."""
+    return re.fullmatch(r"(column-)?\d+", name) is not None
 
 
 _BRACKETED = re.compile(r"[\[(].{0,16}[\])]|[-\u2013]?")
@@ -451,7 +487,10 @@ def dialect_of(
     """
     preamble = preamble_of(lines)
     delimiter = delimiter_of(lines[preamble:])
-    rows = csv.reader(lines[preamble:], delimiter=delimiter)
+    below_preamble = lines[preamble:]
+    if delimiter == SPACE:
+        below_preamble = [spaced(line) for line in below_preamble if line.strip()]
+    rows = csv.reader(below_preamble, delimiter=delimiter)
     cells: list[list[str]] = []
     try:
         first = next(rows, [])
@@ -462,8 +501,10 @@ def dialect_of(
         header = column_names(first)
         whole = [row for row in below if len(row) == len(header)]
         for place, name in enumerate(header):
-            if not columns or name in columns:
-                cells.append([row[place] for row in whole])
+            of_column = [row[place] for row in whole]
+            hold_two = delimiter == "," and any(map(TWO_VALUES.fullmatch, of_column))
+            if not hold_two and (not columns or name in columns):
+                cells.append(of_column)
     except csv.Error:
         # The row is counted as broken when it is read.
         pass

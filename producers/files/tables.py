@@ -25,6 +25,8 @@ COLUMNS_NAMED_MAX = 12
 NAME_CHARS = 64
 """most columns that an error names, and most characters of each"""
 
+TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".dat", ".asc", ".prn")
+"""suffixes of tables whose cells a sign separates, or runs of spaces"""
 Cells = Sequence[Any]
 
 
@@ -66,7 +68,7 @@ class Table(Protocol):
 def open_table(
     path: Path, faults: Counter[str], options: DialectOptions = FOUND, numbers: Sequence[str] = ()
 ) -> Table:
-    """The file by its suffix: .csv .tsv .txt .jsonl .ndjson, each also .gz, and .parquet.
+    """The file by its suffix: .csv and its like, .jsonl .ndjson, each also .gz, and .parquet.
 
     `options`: what a person says about the dialect of CSV files; `numbers`: the columns that hold
     numbers; empty: all. Raises `SettingsError`.
@@ -74,7 +76,7 @@ def open_table(
     if not path.is_file():
         raise SettingsError(f"{path}: no such file")
     suffix = Path(path.name.lower().removesuffix(".gz")).suffix
-    if suffix in (".csv", ".tsv", ".txt"):
+    if suffix in TEXT_SUFFIXES:
         return CsvTable(path, faults, options, numbers)
     if suffix in (".jsonl", ".ndjson", ".json"):
         return JsonTable(path, faults, options)
@@ -83,7 +85,7 @@ def open_table(
 
         return ParquetTable(path)
     raise SettingsError(
-        f"{path}: files of readings are .csv, .tsv, .txt, .jsonl, .ndjson (each also .gz) or"
+        f"{path}: files of readings are {' '.join(TEXT_SUFFIXES)} .jsonl .ndjson (each also .gz) or"
         " .parquet"
     )
 

@@ -394,6 +394,16 @@ def is_serial_day(text: str) -> bool:
         return False
 
 
+def is_moment(text: str) -> bool:
+    """Whether a text is a date, or a time of day, that is no number, in any order of its parts."""
+    if _iso(text) is not None or re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?([.,]\d+)?", text):
+        return True
+    try:
+        return any(_written(text, order) is not None for order in ORDERS)
+    except ValueError:
+        return False
+
+
 def names_zone(text: str) -> bool:
     """Whether the text of a time says in which zone it is; an epoch is in UTC."""
     try:

@@ -21,7 +21,7 @@ WORDS: Final = frozenset(
         *("calc failed", "configure", "intf shut", "disconnected", "timeout"),
     }
 )
-"""in lower case"""
+"""words, in lower case"""
 _CHARS_MAX: Final = max(map(len, WORDS)) + 8
 
 

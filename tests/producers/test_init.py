@@ -183,7 +183,7 @@ def test_what_is_not_understood_is_refused_with_the_cause(
 
 def test_many_columns_are_one_command(folder: Path) -> None:
     generator = np.random.default_rng(5)
-    header = ",".join(["unit", "cycle", *(f"s{n}" for n in range(43))])
+    header = ",".join(["engine", "cycle", *(f"s{n}" for n in range(43))])
     rows = [
         ",".join(
             [
@@ -198,7 +198,7 @@ def test_many_columns_are_one_command(folder: Path) -> None:
     result = run("engines.csv", "--public")
     contract = load_config(folder / "engines.toml").contract
     assert contract.width == 43
-    assert "unit" not in [feature.name for feature in contract.features]
+    assert "engine" not in [feature.name for feature in contract.features]
     assert "--name 1 " in result.output
 
 

@@ -1,0 +1,195 @@
+"""What `shoal init` makes of columns that are no measured quantity: each is listed, with the
+reason, and none is a feature."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal.errors import InvalidData
+from shoal.producers.federation_file import Plan, federation_file
+from shoal.producers.file_plan import plan_of
+from shoal.producers.files.replay import Columns, Replay
+from shoal.producers.files.split import split_of
+from tests.field.planted import OPTIONS, planted, written
+
+ROWS = 600
+
+
+def features_of(plan: Plan) -> list[str]:
+    return [column.name for column in plan.understood.of("feature")]
+
+
+def reason_of(plan: Plan, name: str) -> str:
+    (column,) = [column for column in plan.understood.columns if column.name == name]
+    assert column.kind == "left out", name
+    return column.reason
+
+
+def plan_beside(folder: Path, beside: dict[str, Sequence[Any]], **options: Any) -> Plan:
+    """The plan of a file that has these columns before the planted ones."""
+    file = written(folder / "a.csv", {**beside, **planted(len(next(iter(beside.values()))))}, ";")
+    return plan_of([file], {**OPTIONS, **options})
+
+
+RNG = np.random.default_rng(3)
+TURNS = [f"{101 + row % 3}" for row in range(ROWS)]
+"""devices that take turns"""
+BESIDE: dict[str, tuple[dict[str, Sequence[Any]], str]] = {
+    "lat": ({"sensor_id": TURNS, "lat": [48.7 + row % 3 for row in range(ROWS)]}, "same within"),
+    "firmware": (
+        {"device": TURNS, "firmware": [1 + row % 3 for row in range(ROWS)]},
+        "same within",
+    ),
+    "longitude": ({"longitude": RNG.normal(9, 1, ROWS).round(3)}, "a place"),
+    "fcnt": ({"device": TURNS, "fcnt": [7 + row // 3 + 50 * (row % 3) for row in range(ROWS)]}, ""),
+    "n": ({"n": [7 + row // 3 + 5000 * (row % 3) for row in range(ROWS)]}, "3 devices in turn"),
+    "energy": ({"energy": np.cumsum(RNG.uniform(0, 1, ROWS)).round(3)}, "a counter"),
+    "batch": ({"batch": [row // 200 for row in range(ROWS)]}, "counts blocks"),
+    "battery": ({"battery": (100 - np.arange(ROWS) / 50).round()}, "state of the device"),
+    "linkquality": ({"linkquality": RNG.integers(20, 200, ROWS)}, "state of the device"),
+    "RSSI": ({"RSSI": RNG.integers(-90, -40, ROWS)}, "state of the device"),
+    "crc16": ({"crc16": RNG.integers(0, 65536, ROWS)}, "state of the device"),
+    "temp_qc": ({"temp_qc": RNG.integers(0, 3, ROWS)}, "how good the values of temp are"),
+    "temp.Quality": ({"temp.Quality": RNG.choice([192, 0], ROWS)}, "how good the values of temp"),
+    "status": ({"status": RNG.choice(["Good", "Bad"], ROWS)}, "how good the values of its row"),
+    "unit": ({"unit": ["ugm-3" if row % 5 else "" for row in range(ROWS)]}, "text"),
+    "column-1": ({"": ["" for _ in range(ROWS)]}, "no cell has a value"),
+    "time": ({"time": RNG.uniform(0, 900, ROWS)}, "neither epochs nor dates"),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_what_is_no_measured_quantity_is_left_out_with_the_reason(
+    name: str, tmp_path: Path
+) -> None:
+    beside, reason = BESIDE[name]
+    plan = plan_beside(tmp_path, beside)
+    assert features_of(plan) == ["temp", "hum"]
+    assert reason in reason_of(plan, name)
+    assert len(plan.understood.columns) == len(beside) + 2, "nothing vanishes"
+
+
+KEPT: dict[str, Sequence[Any]] = {
+    "speed": RNG.integers(0, 3000, ROWS),
+    "state": RNG.choice(["run", "idle", "off"], ROWS),
+    "status": RNG.choice(["run", "idle"], ROWS),
+    "valve": RNG.integers(0, 2, ROWS),
+    "pressure": np.cumsum(RNG.normal(0, 1, ROWS)).round(2),
+    "trend": (np.arange(ROWS) / 100 + RNG.normal(0, 1, ROWS)).round(2),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_may_be_one_stays_a_feature(name: str, tmp_path: Path) -> None:
+    assert features_of(plan_beside(tmp_path, {name: KEPT[name]})) == [name, "temp", "hum"]
+
+
+def test_clients_are_several_and_every_row_is_of_one(tmp_path: Path) -> None:
+    assert plan_beside(tmp_path, {"device": TURNS}).understood.clients == ("101", "102", "103")
+    for texts in (["a"] * ROWS, ["a" if row % 3 else "" for row in range(ROWS)]):
+        assert not plan_beside(tmp_path, {"device": texts}).understood.clients
+    for name in ("unit", "units"):
+        assert not plan_beside(tmp_path, {name: TURNS}).understood.clients
+
+
+def test_a_column_without_a_name_is_called_by_its_place(tmp_path: Path) -> None:
+    columns = planted(ROWS)
+    file = written(tmp_path / "a.csv", {"warm": columns["temp"], "": columns["hum"]})
+    plan = plan_of([file], OPTIONS)
+    assert features_of(plan) == ["warm", "column-2"]
+    source = Replay([file], Columns(("warm", "column-2")), split_of("round-robin", 1, 0, None))
+    assert len(source.read(ROWS + 1)) == ROWS
+
+
+@pytest.mark.parametrize(("suffix", "delimiter"), [("dat", "  "), ("asc", " "), ("prn", "\t ")])
+@pytest.mark.parametrize("has_header", [True, False])
+def test_runs_of_spaces_separate_cells(
+    suffix: str, delimiter: str, has_header: bool, tmp_path: Path
+) -> None:
+    columns = {"t": [f"{1_700_000_000 + 60 * row}" for row in range(ROWS)], **planted(ROWS)}
+    file = written(tmp_path / f"a.{suffix}", columns, delimiter, has_header)
+    file.write_text("".join(f"   {line}  \n" for line in file.read_text().splitlines()))
+    plan = plan_of([file], OPTIONS)
+    names = ["temp", "hum"] if has_header else ["column-2", "column-3"]
+    assert features_of(plan)[-2:] == names
+    source = Replay([file], Columns(tuple(names)), split_of("round-robin", 1, 0, None))
+    readings = source.read(ROWS + 1)
+    assert len(readings) == ROWS
+    assert np.array(readings.values)[-1].tolist() == [
+        float(columns["temp"][-1]),
+        float(columns["hum"][-1]),
+    ]
+
+
+def test_a_first_line_of_numbers_and_dates_is_a_reading(tmp_path: Path) -> None:
+    columns = {
+        "date": [f"2024-03-{1 + row // 24:02d}" for row in range(480)],
+        "hour": [1 + row % 24 for row in range(480)],
+        **planted(480),
+    }
+    plan = plan_of([written(tmp_path / "a.csv", columns, header=False)], OPTIONS)
+    assert plan.settings["time_columns"] == ["column-1", "column-2"]
+    assert features_of(plan) == ["column-3", "column-4"]
+    assert plan.understood.rows == 480
+    assert plan.understood.interval_s == 3600.0
+
+
+def test_numbers_that_pandas_gives_as_names_are_names(tmp_path: Path) -> None:
+    columns = planted(ROWS)
+    file = written(tmp_path / "a.csv", {"0": columns["temp"], "1": columns["hum"]})
+    assert features_of(plan_of([file], OPTIONS)) == ["0", "1"]
+
+
+@pytest.mark.parametrize("decimal", [None, ","])
+def test_a_cell_of_two_values_is_never_one_number(decimal: str | None, tmp_path: Path) -> None:
+    rows = planted(ROWS)
+    cells = [f'"+{round(10 * float(value)):04d},1"' for value in rows["temp"]]
+    cells[5] = '"+9999,9"'
+    file = written(tmp_path / "a.csv", {"TMP": cells, "hum": rows["hum"]})
+    if decimal is not None:
+        # The other column has decimal points, so that nothing is left.
+        with pytest.raises(InvalidData, match="no column of changing numbers"):
+            plan_of([file], {**OPTIONS, "decimal": decimal})
+        return
+    plan = plan_of([file], OPTIONS)
+    assert "two values in a cell" in reason_of(plan, "TMP")
+    assert features_of(plan) == ["hum"]
+
+
+@pytest.mark.parametrize("fill", [-99.9, 9999, 65535, 32767, -32768, -999.9])
+def test_a_fill_value_far_from_all_others_is_proposed_as_no_value(
+    fill: float, tmp_path: Path
+) -> None:
+    columns = planted(3000)
+    for row in (400, 2100):
+        columns["temp"][row] = f"{fill:g}"
+    plan = plan_of([written(tmp_path / "a.csv", columns)], OPTIONS)
+    assert plan.settings["na_values"] == [f"{fill:g}"]
+    column = plan.understood.of("feature")[0]
+    assert column.low > 5
+    assert column.high < 40
+
+
+def test_updates_of_a_slow_sensor_are_no_longer_than_a_part_of_a_day(tmp_path: Path) -> None:
+    for step_s, expected in ((300, 72), (60, 75), (3600, 20)):
+        times = [f"{1_700_000_000 + step_s * row}" for row in range(3000)]
+        file = written(tmp_path / "a.csv", {"ts": times, **planted(3000)})
+        text = federation_file(plan_of([file], OPTIONS))
+        found = re.search(r"publish_readings = (\d+)", text)
+        assert found is not None
+        assert int(found[1]) == expected
+
+
+def test_serial_numbers_of_a_logger_are_no_part_of_a_name(tmp_path: Path) -> None:
+    rows = planted(ROWS)
+    serial = "(LGR S/N: 10234567, SEN S/N: 10234567)"
+    columns = {f"Temp, \u00b0F {serial}": rows["temp"], f"RH, % {serial}": rows["hum"]}
+    plan = plan_of([written(tmp_path / "a.csv", columns, ";")], OPTIONS)
+    assert features_of(plan) == ["Temp", "RH"]
+    assert [column.unit for column in plan.understood.of("feature")] == ["\u00b0F", "%"]
