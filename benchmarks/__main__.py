@@ -38,6 +38,7 @@ BENCHMARKS = {
     "steadiness.field": Benchmark("births, noise, many clusters, ...", "half an hour", False),
     "steadiness.neighbours": Benchmark("classes that the nearest rows know", "a minute", False),
     "regimes": Benchmark("regimes, beside hidden Markov models, ...", "half an hour"),
+    "states": Benchmark("states in time on public and own streams", "10 minutes", False),
     "regimes_private": Benchmark("regimes from private counts", "half an hour", False),
     "regime_events": Benchmark("site events of regimes: false alarms, delays", "10 minutes", False),
     "robustness": Benchmark("what malicious clients can do to a model", "3 minutes"),

@@ -42,8 +42,8 @@ class States(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
     Parameters
     ----------
     strict : bool, default=False
-        Whether to tell fewer states where there is one (about 1 in 100 streams without states is
-        taken for several, by default 2 to 3), at the price of some that are there.
+        Whether fewer streams without states are taken for several (1 to 2 of 100, by default 2 to
+        3), at the price of some states that are there.
     window : int, optional
         Rows that show what the stream does, at least 6: of a cycle about one period. By default
         found from the first 1 000 rows.
@@ -88,7 +88,8 @@ class States(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
 
     Notes
     -----
-    `shoal.algorithms.states.StateLearner` has the method, step by step with its sources.
+    `shoal.algorithms.states.StateLearner` has the method, step by step with its sources;
+    `benchmarks/results/states.md` has what it finds in public streams.
 
     Examples
     --------

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.replay import FULL, measurable
+from benchmarks.states import covering
 from shoal.kernels.compiled import CompiledKernels
 from tests.conftest import without
 
@@ -236,6 +237,36 @@ def test_regimes_are_measured_beside_a_model_that_is_told_their_number(tmp_path:
     assert ours["found"] == [2]
     assert ours["ari"][0] > told["ari"][0]
     assert [cell["false"] for cell in result["nulls"] if cell["learner"] == "regimes"] == [0]
+
+
+def test_covering_is_the_best_overlap_of_each_true_segment() -> None:
+    truth = np.array([0, 0, 1, 1])
+    assert covering(truth, truth) == 1.0
+    assert covering(truth, np.zeros(4, dtype=np.int64)) == 0.5
+    assert covering(truth, np.array([0, 1, 1, 1])) == pytest.approx((0.5 + 2 / 3) / 2)
+
+
+@pytest.mark.integration
+def test_states_are_measured_on_public_series_own_streams_and_a_fleet(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for file, columns in (("tssb", 1), ("skab", 3)):
+        arrays = {}
+        for number in range(4):
+            rows = rng.normal(size=(2_000, columns))
+            rows[1_000:] *= 3.0
+            arrays |= {
+                f"s{number}/rows": rows,
+                f"s{number}/changes": np.array([1_000]),
+                f"s{number}/states": np.array([4, 7]),
+            }
+        np.savez(tmp_path / f"{file}.npz", **arrays)
+    result = run("states", tmp_path / "out", "--data", str(tmp_path))
+    ours = [cell for cell in result["public"] if cell["learner"] == "States"]
+    assert [cell["part"] for cell in ours] == ["TSSB odd", "TSSB even", "SKAB"]
+    assert all(cell["ami"][0] > 0.8 and cell["covering"][0] > 0.9 for cell in ours)
+    assert result["fleet"]["ami"] > 0.5
+    assert {cell["learner"] for cell in result["own"]} == {"States", "Regimes"}
+    assert sum(cell["streams"] for cell in result["nulls"] if cell["learner"] == "States") == 15
 
 
 @pytest.mark.integration

@@ -1,0 +1,412 @@
+"""States in time: public streams whose states are known, own streams, and streams without states.
+
+The public streams are two files of arrays, `tssb.npz` and `skab.npz`, with `NAME/rows` (n, d),
+`NAME/changes` (the positions of changes) and `NAME/states` (the state of each segment) for each
+series: the time series segmentation benchmark (75 series of one column) and SKAB (34 runs of eight
+columns), as github.com/ermshaua/classification-label-profile has them. Thresholds were chosen on
+every second series of TSSB, "odd", and on own streams; nothing on "even" and SKAB. claspy, hmmlearn
+and ruptures are measured where they are installed beside shoal.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import click
+import numpy as np
+from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # it has no types
+
+from benchmarks.machine import facts, one_line
+from benchmarks.results import out_option, table, write
+from benchmarks.states_fleet import measure_fleet
+from shoal.estimators.regimes import Regimes
+from shoal.estimators.states import States
+from shoal.kernels.arrays import Floats, Ints
+
+SEEDS: Final = (31, 32)
+"""seeds of own streams with states"""
+NULL_SEEDS: Final = 6
+"""streams of each kind without states, of one column; a third as many of three columns"""
+NULL_BASE: Final = 20_000
+OWN_READINGS: Final = 10_000
+NULL_READINGS: Final = (2_000, 5_000, 12_000)
+DWELLS: Final = (100, 200, 500, 2_000)
+PUBLISHED: Final = {
+    "CLaP (published, offline)": {"TSSB": (0.771, 0.855), "SKAB": (0.354, 0.634)},
+    "HDP-HSMM (published)": {"TSSB": (0.170, 0.449), "SKAB": (0.608, 0.842)},
+    "Time2State (published)": {"TSSB": (0.398, 0.405), "SKAB": (0.340, 0.507)},
+}
+"""mean AMI and covering, by the authors of CLaP"""
+
+
+class Series(NamedTuple):
+    """Rows (n, d), and the true state of each."""
+
+    name: str
+    rows: Floats
+    truth: Ints
+
+
+Learner = Callable[[Floats], Ints]
+
+
+def public(folder: Path, name: str) -> list[Series]:
+    """The series of a file, in its order."""
+    file = np.load(folder / f"{name}.npz")
+    names = dict.fromkeys(key.split("/")[0] for key in file.files)
+    series = []
+    for series_name in names:
+        rows = file[f"{series_name}/rows"].astype(np.float64)
+        edges = np.concatenate([[0], file[f"{series_name}/changes"], [len(rows)]]).astype(np.int64)
+        truth = np.repeat(
+            np.unique(file[f"{series_name}/states"], return_inverse=True)[1], np.diff(edges)
+        )
+        series.append(Series(series_name, rows, truth))
+    return series
+
+
+def covering(truth: Ints, labels: Ints) -> float:
+    """Mean over readings of the best overlap (Jaccard) of their true segment with a segment of
+    `labels`, both (n,)."""
+    true_edges = _edges(truth)
+    edges = _edges(labels)
+    covered = 0.0
+    for first, end in pairwise(true_edges):
+        shared = np.clip(np.minimum(end, edges[1:]) - np.maximum(first, edges[:-1]), 0, None)
+        either = (end - first) + np.diff(edges) - shared
+        covered += (end - first) * float((shared / either).max())
+    return covered / len(truth)
+
+
+def _edges(labels: Ints) -> Ints:
+    return np.concatenate([[0], np.flatnonzero(np.diff(labels)) + 1, [len(labels)]])
+
+
+def one_state(rows: Floats) -> Ints:
+    """One state always."""
+    return np.zeros(len(rows), dtype=np.int64)
+
+
+def regimes(rows: Floats) -> Ints:
+    """`Regimes` as it is."""
+    return Regimes().fit(rows).labels_
+
+
+def claspy(rows: Floats) -> Ints:
+    """Segments of claspy, each a state of its own: it tells changes, not which states are the
+    same."""
+    segmentation = import_module("claspy.segmentation").BinaryClaSPSegmentation()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        changes = segmentation.fit_predict(rows if rows.shape[1] > 1 else rows[:, 0])
+    return np.searchsorted(np.asarray(changes), np.arange(len(rows)), side="right").astype(np.int64)
+
+
+def hidden_markov(rows: Floats) -> Ints:
+    """A Gaussian hidden Markov model with the number of states, up to 6, of the least BIC."""
+    hmm = import_module("hmmlearn.hmm")
+    standard = (rows - rows.mean(axis=0)) / np.maximum(rows.std(axis=0), 1e-9)
+    best: tuple[float, Ints] | None = None
+    for states in range(1, 7):
+        model = hmm.GaussianHMM(states, "diag", n_iter=20, random_state=0, min_covar=1e-2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            bic = model.fit(standard).bic(standard)
+        if best is None or bic < best[0]:
+            best = bic, np.asarray(model.predict(standard), dtype=np.int64)
+    assert best is not None, "one state always fits"
+    return best[1]
+
+
+def change_points(rows: Floats) -> Ints:
+    """Segments of ruptures (PELT, changes of mean over blocks of 8), each a state of its own."""
+    ruptures = import_module("ruptures")
+    blocks = rows[: len(rows) // 8 * 8].reshape(-1, 8, rows.shape[1]).mean(axis=1)
+    noise = np.median(np.abs(np.diff(blocks, axis=0)), axis=0) / 0.95
+    blocks = blocks / np.maximum(noise, 1e-9)
+    penalty = 2 * rows.shape[1] * np.log(len(blocks))
+    ends = ruptures.Pelt(model="l2", min_size=2, jump=1).fit(blocks).predict(pen=penalty)
+    return np.searchsorted(8 * np.array(ends[:-1]), np.arange(len(rows)), side="right").astype(
+        np.int64
+    )
+
+
+def learners() -> dict[str, Learner]:
+    """Ours, what stands beside it, and peers that are installed."""
+    own: dict[str, Learner] = {
+        "States": lambda rows: States().fit(rows).labels_,
+        "States, strict": lambda rows: States(strict=True).fit(rows).labels_,
+        "Regimes": regimes,
+        "one state": one_state,
+    }
+    for package, (name, learner) in {
+        "claspy": ("claspy", claspy),
+        "hmmlearn": ("HMM by BIC", hidden_markov),
+        "ruptures": ("change points", change_points),
+    }.items():
+        if find_spec(package):
+            own[name] = learner
+    return own
+
+
+def measure_public(folder: Path, every: int) -> Iterator[dict[str, Any]]:
+    """Mean AMI and covering of each learner on each part of the public streams."""
+    tssb = public(folder, "tssb")
+    parts = {"TSSB odd": tssb[::2], "TSSB even": tssb[1::2], "SKAB": public(folder, "skab")}
+    for part, whole in parts.items():
+        series = whole[::every]
+        for name, learner in learners().items():
+            begun = time.process_time()
+            labels = [learner(own.rows) for own in series]
+            seconds = time.process_time() - begun
+            pairs = list(zip(series, labels, strict=True))
+            ami = [adjusted_mutual_info_score(own.truth, found) for own, found in pairs]
+            covered = [covering(own.truth, found) for own, found in pairs]
+            click.echo(f"{part}, {name}: {np.mean(ami):.3f} {np.mean(covered):.3f}")
+            yield {
+                "part": part,
+                "learner": name,
+                "series": len(series),
+                "ami": ami,
+                "covering": covered,
+                "states": [len(np.unique(found)) for _, found in pairs],
+                "true_states": [len(np.unique(own.truth)) for own, _ in pairs],
+                "seconds": seconds,
+            }
+
+
+def autoregressive(rng: np.random.Generator, n: int, phi: float) -> Floats:
+    """(n,) of variance 1."""
+    values = np.zeros(n)
+    steps = rng.normal(size=n) * np.sqrt(1 - phi**2)
+    for place in range(1, n):
+        values[place] = phi * values[place - 1] + steps[place]
+    return values
+
+
+def with_states(kind: str, dwell: float, seed: int) -> Series:
+    """Rows (n, 2) that are in two states in turn, for a gamma-distributed time of this mean."""
+    rng = np.random.default_rng([seed, int(dwell)])
+    n = OWN_READINGS
+    lengths = np.maximum(3, rng.gamma(4, dwell / 4, int(4 * n / dwell) + 20)).astype(np.int64)
+    truth = np.repeat(np.arange(len(lengths)) % 2, lengths)[:n]
+    phi = 0.9 if kind == "level 2 sd, AR .9" else 0.5
+    rows = np.stack([autoregressive(rng, n, phi) for _ in range(2)], axis=1)
+    if kind.startswith("level"):
+        rows += float(kind.split()[1]) * truth[:, None] / np.sqrt(2)
+    if kind == "spread x 2":
+        rows *= 1.0 + truth[:, None]
+    if kind == "rhythm":
+        period = np.where(truth, 17, 29)
+        rows = 0.5 * rows + np.sin(2 * np.pi * np.arange(n) / period)[:, None]
+    if kind == "correlation":
+        rows[:, 1] = np.where(truth, 0.9, -0.9) * rows[:, 0] + 0.44 * rows[:, 1]
+    return Series(kind, rows, truth)
+
+
+KINDS: Final = (
+    *("level 2 sd", "level 3 sd", "level 2 sd, AR .9"),
+    *("spread x 2", "rhythm", "correlation"),
+)
+
+
+def measure_own(quick: bool) -> Iterator[dict[str, Any]]:
+    """Mean adjusted Rand index on own streams with states, by kind and dwell."""
+    for kind in ("level 3 sd",) if quick else KINDS:
+        for dwell in DWELLS[:1] if quick else DWELLS:
+            streams = [with_states(kind, dwell, seed) for seed in SEEDS[: 1 if quick else None]]
+            for name in ("States", "Regimes"):
+                learner = learners()[name]
+                found = [adjusted_rand_score(own.truth, learner(own.rows)) for own in streams]
+                line = {"kind": kind, "dwell": dwell, "learner": name, "ari": found}
+                click.echo(str(line))
+                yield line
+
+
+def measure_nulls(quick: bool) -> Iterator[dict[str, Any]]:
+    """How many streams without states each learner takes for several, by kind and columns."""
+    for columns, seeds in ((1, 1 if quick else NULL_SEEDS), (3, 0 if quick else NULL_SEEDS // 3)):
+        for kind, make in NULLS.items():
+            if not seeds:
+                continue
+            streams = []
+            for seed in range(seeds):
+                rng = np.random.default_rng([NULL_BASE, seed, columns])
+                n = int(rng.choice(NULL_READINGS)) if not quick else NULL_READINGS[0]
+                streams.append(np.stack([make(rng, n) for _ in range(columns)], axis=1))
+            for name in ("States", "States, strict", "Regimes"):
+                learner = learners()[name]
+                false = sum(len(np.unique(learner(rows))) > 1 for rows in streams)
+                yield {
+                    "kind": kind,
+                    "columns": columns,
+                    "learner": name,
+                    "false": false,
+                    "streams": seeds,
+                }
+            click.echo(f"{kind}, {columns} columns")
+
+
+def cycle(rng: np.random.Generator, n: int, period: float = 0.0) -> Floats:
+    """(n,) a sine of a random phase, and of a random period of 24 to 300 where none is given."""
+    period = period or int(rng.integers(24, 300))
+    waves: Floats = np.sin(2 * np.pi * np.arange(n) / period + rng.uniform(0, 2 * np.pi))
+    return waves
+
+
+def heartbeats(rng: np.random.Generator, n: int) -> Floats:
+    """(n,) narrow peaks at times that vary."""
+    period = int(rng.integers(24, 300))
+    shift = period * 0.06 * autoregressive(rng, n, 0.95)
+    phase = ((np.arange(n) + shift) % period) / period
+    beats: Floats = np.exp(-((phase - 0.5) ** 2) / 0.003) + 0.05 * rng.normal(size=n)
+    return beats
+
+
+NULLS: Final[dict[str, Callable[[np.random.Generator, int], Floats]]] = {
+    "independent": lambda rng, n: rng.normal(size=n),
+    "AR .9": lambda rng, n: autoregressive(rng, n, 0.9),
+    "AR .99": lambda rng, n: autoregressive(rng, n, 0.99),
+    "AR .999": lambda rng, n: autoregressive(rng, n, 0.999),
+    "random walk": lambda rng, n: np.cumsum(rng.normal(size=n)),
+    "walk and noise": lambda rng, n: 0.1 * np.cumsum(rng.normal(size=n)) + rng.normal(size=n),
+    "cycle": lambda rng, n: cycle(rng, n) + 0.3 * rng.normal(size=n),
+    "clean cycle": lambda rng, n: cycle(rng, n) + 0.02 * rng.normal(size=n),
+    "daily cycle": lambda rng, n: cycle(rng, n, 1_440) + 0.3 * rng.normal(size=n),
+    "square cycle": lambda rng, n: np.sign(cycle(rng, n)) + 0.3 * rng.normal(size=n),
+    "cycle and AR .9": lambda rng, n: cycle(rng, n) + 0.3 * autoregressive(rng, n, 0.9),
+    "trend": lambda rng, n: 3 * np.arange(n) / n + rng.normal(size=n),
+    "volatility": lambda rng, n: rng.normal(size=n) * np.exp(0.5 * autoregressive(rng, n, 0.98)),
+    "heavy tails": lambda rng, n: rng.standard_t(3, size=n),
+    "heartbeats": heartbeats,
+}
+"""streams in which nothing changes for good"""
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The page."""
+    text = f"# States in time\n\nMade by `{result['made_by']}`.\n"
+    if result["public"]:
+        text += _public_page(result["public"])
+    text += _own_page(result["own"]) + _nulls_page(result["nulls"])
+    if result["fleet"]:
+        fleet = result["fleet"]
+        text += (
+            "\n## 34 runs of SKAB as 34 clients\n\nEach client's features are in units of its own"
+            " change from tile to tile in its first 20 tiles; sums of their products over all"
+            f" clients make shared axes. AMI {fleet['ami']:.3f}, covering {fleet['covering']:.3f};"
+            f" of {fleet['null_clients']} clients of fleets without states"
+            f" {fleet['false_clients']} are taken for several states. A study in this benchmark:"
+            " `States` learns one stream.\n"
+        )
+    return text + f"\n{one_line(result['machine'])}\n"
+
+
+def _public_page(cells: list[dict[str, Any]]) -> str:
+    parts = list(dict.fromkeys(cell["part"] for cell in cells))
+    by_key = {(cell["learner"], cell["part"]): cell for cell in cells}
+    lines = []
+    for name in dict.fromkeys(cell["learner"] for cell in cells):
+        entries = []
+        for part in parts:
+            cell = by_key[name, part]
+            entries.append(f"{np.mean(cell['ami']):.3f} / {np.mean(cell['covering']):.3f}")
+        seconds = sum(by_key[name, part]["seconds"] for part in parts)
+        lines.append([name, *entries, f"{seconds:.0f}"])
+    for name, figures in PUBLISHED.items():
+        entries = []
+        for part in parts:
+            ami, covered = figures[part.split()[0]]
+            entries.append(f"{ami:.3f} / {covered:.3f}")
+        lines.append([name, *entries, ""])
+    counts = ", ".join(f"{part}: {by_key['States', part]['series']} series" for part in parts)
+    head = ["AMI / covering", *parts, "seconds"]
+    return (
+        f"\n## Public streams\n\nMean over series ({counts}) of adjusted mutual information with"
+        " the true states, and of covering of the true segments. Thresholds of `States` were chosen"
+        " on TSSB odd; published figures of TSSB are of odd and even together. A segmentation has"
+        f" no states that return: each of its segments counts as one.\n\n{table(head, lines)}"
+    )
+
+
+def _own_page(cells: list[dict[str, Any]]) -> str:
+    by_key = {(cell["kind"], cell["dwell"], cell["learner"]): cell["ari"] for cell in cells}
+    dwells = list(dict.fromkeys(cell["dwell"] for cell in cells))
+    lines = []
+    for kind in dict.fromkeys(cell["kind"] for cell in cells):
+        entries = []
+        for dwell in dwells:
+            own = np.mean(by_key[kind, dwell, "States"])
+            entries.append(f"{own:.2f} ({np.mean(by_key[kind, dwell, 'Regimes']):.2f})")
+        lines.append([kind, *entries])
+    head = ["two states that differ by", *(f"dwell {dwell}" for dwell in dwells)]
+    return (
+        f"\n## Own streams\n\n{OWN_READINGS} readings of two columns, AR .5 within states. Mean"
+        f" adjusted Rand index of `States`, and of `Regimes` in brackets.\n\n{table(head, lines)}"
+    )
+
+
+def _nulls_page(cells: list[dict[str, Any]]) -> str:
+    lines = []
+    for columns in dict.fromkeys(cell["columns"] for cell in cells):
+        for name in dict.fromkeys(cell["learner"] for cell in cells):
+            own = [cell for cell in cells if (cell["columns"], cell["learner"]) == (columns, name)]
+            false = sum(cell["false"] for cell in own)
+            kinds = "; ".join(f"{cell['kind']} {cell['false']}" for cell in own if cell["false"])
+            streams = sum(cell["streams"] for cell in own)
+            lines.append([name, str(columns), f"{false} of {streams}", kinds])
+    head = ["learner", "columns", "false", "by kind"]
+    return (
+        f"\n## Streams without states\n\nStreams of {len(NULLS)} kinds that were taken for several"
+        f" states.\n\n{table(head, lines)}"
+    )
+
+
+@click.command(context_settings={"max_content_width": 100})
+@click.option("--quick", is_flag=True, help="Few streams: shows that it runs; no figures to keep.")
+@click.option(
+    "--every",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Of the public series only every so-many-th.",
+)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Folder with tssb.npz and skab.npz.",
+)
+@out_option("states")
+def main(quick: bool, every: int, data: Path | None, out: Path) -> None:
+    """Measure the states that `States` finds, beside `Regimes`, one state always, and peers."""
+    packages = ("shoal", "numpy", "scikit-learn", "claspy", "hmmlearn", "ruptures")
+    machine = facts(
+        [name for name in packages if find_spec(name.replace("scikit-learn", "sklearn"))]
+    )
+    made_by = "python -m benchmarks states"
+    made_by += " --quick" * quick + f" --every {every}" * (every > 1)
+    with threadpool_limits(limits=1):
+        result = {
+            "made_by": made_by + " --data FOLDER" * (data is not None),
+            "machine": machine,
+            "public": [] if data is None else list(measure_public(data, 19 if quick else every)),
+            "own": list(measure_own(quick)),
+            "nulls": list(measure_nulls(quick)),
+            "fleet": None
+            if data is None
+            else measure_fleet(
+                [(series.rows, series.truth) for series in public(data, "skab")],
+                {} if quick else NULLS,
+                covering,
+            ),
+        }
+    write(out, "states", result, markdown(result))
+    click.echo(f"written to {out}/states.json and {out}/states.md")
