@@ -403,6 +403,10 @@ class ClientNode:
             return {}
         return self._labels.novel
 
+    def lag_records(self) -> int:
+        """Number of records in the readings log that are not read yet. Raises as the log does."""
+        return self._intake.lag_records()
+
     def _lag_records(self) -> int:
         """Number of records that are not read yet, as of this step's read."""
         if self._intake.found_none:

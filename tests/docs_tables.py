@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from shoal.cli.main import shoal
 from shoal.cli.settings_table import settings_table
+from shoal.client_nodes.host_metrics import HostMetrics
 from shoal.config.resolved import resolve
 from shoal.helper_node.metrics import HelperMetrics
 from shoal.server_node.outputs.web import create_app, predict
@@ -90,6 +91,7 @@ def metrics_table() -> str:
     for process, metrics in (
         ("client", ClientMetrics()),
         ("server", ServerMetrics()),
+        ("host", HostMetrics()),
         ("helper", HelperMetrics()),
     ):
         for metric in metrics.registry._collector_to_names:

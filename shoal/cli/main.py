@@ -33,6 +33,7 @@ SECTIONS = {
         "producer": "store readings for clients",
         "client": "learn the readings of a site, privately",
         "server": "merge updates of clients into clusters",
+        "host": "run all clients of a site in one process",
         "helper": "take the masks off sums of counts",
         "replica": "serve regions together with other replicas",
         "replay": "cluster recorded readings of many clients",

@@ -10,11 +10,25 @@ import json
 import logging
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import TextIO
 
 _RESERVED = frozenset({"time", "level", "event", "process"})
+_client_of_events: ContextVar[str | None] = ContextVar("client_of_events", default=None)
+
+
+@contextmanager
+def events_of_client(client: str) -> Iterator[None]:
+    """All events within are of this client, and have its name as a field: for a process that runs
+    several."""
+    token = _client_of_events.set(client)
+    try:
+        yield
+    finally:
+        _client_of_events.reset(token)
 
 
 def log_event(
@@ -27,6 +41,9 @@ def log_event(
     reserved = _RESERVED & set(fields)
     if reserved:
         raise ValueError(f"reserved field names: {sorted(reserved)}")
+    client = _client_of_events.get()
+    if client is not None:
+        fields = {"client": client, **fields}
     logging.getLogger("shoal").log(level, event, extra={"fields": fields})
 
 

@@ -102,7 +102,7 @@ def test_the_commands_are_those_of_pyproject_in_the_order_of_first_use() -> None
         "producer",
         "client",
         "server",
-        "helper",
+        "host",
     ]
 
 

@@ -1,0 +1,249 @@
+"""A host: one process that serves the clients of a site, each with a folder of its own.
+
+A client of a host is the same `ClientNode`, on the same files, as in a process of its own: what it
+publishes is the same to the bit, and it can move between the two while neither runs it. Its noise
+key, ledger and notes of releases stay its own, so a host changes no guarantee.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
+from typing import TYPE_CHECKING, Final
+
+from shoal.client_nodes.bootstrap import CHECKPOINT
+from shoal.client_nodes.hosted_client import HostedClient
+from shoal.client_nodes.monitoring import TOTALS
+from shoal.config.base import check_client_name
+from shoal.config.settings import Config
+from shoal.errors import InvalidState, SettingsError, ShoalError
+from shoal.telemetry.events import log_event
+
+if TYPE_CHECKING:
+    from shoal.client_nodes.host_metrics import HostMetrics
+
+READINGS_FILE: Final = "readings.db"
+"""file of the readings log in the folder of a client"""
+LOOK_EVERY_S: Final = 5.0
+"""interval at which a host looks for clients that are new"""
+SHOW_EVERY_S: Final = 1.0
+"""interval at which metrics are made, where they are served"""
+LAG_EVERY_S: Final = 10.0
+"""interval at which the lag of every client is asked for, which takes longer than the rest"""
+SLICE_S: Final = 1.0
+"""time after which a step ends between two clients: the host is seen to be alive, and stops when
+it is asked to, however many clients there are to open"""
+REST_RATIO: Final = 4.0
+"""least rest after a turn of all clients in which none had anything to do, over the time that the
+turn took: to ask many clients takes a fifth of a core at most"""
+REST_MAX_S: Final = 5.0
+FILES_EACH: Final = 12
+"""most open files of one client: its log, its checkpoint and the federation's log have three each,
+and a ledger is opened beside them while it is written"""
+FILES_SPARE: Final = 64
+"""open files of the process itself"""
+
+
+class Host:
+    """Serves the clients of one site in turn, a step each.
+
+    A client reads a batch a step, so one with many readings does not keep the others waiting.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        names: Collection[str] = (),
+        clients_max: int = 1000,
+        metrics: HostMetrics | None = None,
+        clock: Callable[[], float] = time.time,
+        contract_by: float | None = None,
+    ) -> None:
+        """`names`: the clients to serve; none: all that the site has, new ones as they come.
+
+        `contract_by`: when a new client no longer waits for the federation's contract, monotonic;
+        None: it does not wait. Raises `SettingsError` for a name that no client can have, for more
+        names than `clients_max`, for no names where readings are on a broker, and where the process
+        may not open files enough.
+        """
+        self._config = config
+        self._names = sorted({check_client_name(name) for name in names})
+        if len(self._names) > clients_max:
+            raise SettingsError(
+                f"{len(self._names)} clients are named, and this host serves {clients_max} at most:"
+                " raise --clients-max, or start another host"
+            )
+        if config.readings.address and not self._names:
+            raise SettingsError(
+                "readings are on a broker, which does not tell a host what clients there are: name"
+                " each one with --name"
+            )
+        self._clients_max = clients_max
+        self._metrics = metrics
+        self._clock = clock
+        self._contract_by = contract_by
+        self._clients: dict[str, HostedClient] = {}
+        self._refused: set[str] = set()
+        """clients that have come when `clients_max` were there"""
+        self._looked_at = -math.inf
+        self._shown_at = -math.inf
+        self._lag_asked_at = -math.inf
+        self._next = 0
+        """place of the client whose turn is next"""
+        _allow_files(clients_max)
+
+    @property
+    def clients(self) -> dict[str, HostedClient]:
+        """The clients by name, those that are left out too."""
+        return dict(self._clients)
+
+    @property
+    def refused(self) -> frozenset[str]:
+        """Names of clients that are beyond `clients_max`."""
+        return frozenset(self._refused)
+
+    def step(self, timeout_s: float = 0.0) -> bool:
+        """A step of every client in turn, as many as come in `SLICE_S`.
+
+        Returns whether there was anything to do, which an outage keeps true; waits `timeout_s`
+        seconds otherwise, and longer where it takes long to ask all clients. Raises
+        `InvalidState` once every client is left out.
+        """
+        self._look_for_clients()
+        clients = list(self._clients.values())
+        did_something = False
+        began = time.monotonic()
+        for _ in range(len(clients)):
+            client = clients[self._next % len(clients)]
+            self._next = (self._next + 1) % len(clients)
+            did_something |= client.step()
+            if time.monotonic() > began + SLICE_S:
+                did_something = True
+                break
+        self._check_any_left()
+        self._show_metrics()
+        if timeout_s and not did_something:
+            rest_s = REST_RATIO * (time.monotonic() - began)
+            time.sleep(max(timeout_s, min(rest_s, REST_MAX_S)))
+        return did_something or any(client.waits for client in clients)
+
+    def close(self) -> None:
+        """Close every client. The next host, or processes of their own, go on from their files."""
+        with ExitStack() as stack:
+            for client in self._clients.values():
+                stack.callback(client.close)
+
+    def failures(self) -> dict[str, ShoalError]:
+        """Why each client that is left out is."""
+        failures = {}
+        for name, client in self._clients.items():
+            if client.failure is not None:
+                failures[name] = client.failure
+        return failures
+
+    def totals(self) -> dict[str, int]:
+        """Sums of `TOTALS` over the clients, since each was first started."""
+        sums = dict.fromkeys(TOTALS, 0)
+        for client in self._clients.values():
+            for name in TOTALS:
+                sums[name] += client.totals[name]
+        return sums
+
+    def _look_for_clients(self) -> None:
+        now = time.monotonic()
+        if now < self._looked_at + LOOK_EVERY_S:
+            return
+        self._looked_at = now
+        for name in self._names or _clients_of(self._config):
+            if name in self._clients or name in self._refused:
+                continue
+            if len(self._clients) >= self._clients_max:
+                self._refused.add(name)
+                log_event(
+                    "client_refused",
+                    logging.WARNING,
+                    client=name,
+                    clients_max=self._clients_max,
+                )
+                continue
+            self._clients[name] = HostedClient(self._config, name, self._clock, self._contract_by)
+
+    def _check_any_left(self) -> None:
+        failures = self.failures()
+        if failures and len(failures) == len(self._clients):
+            raise left_out(failures, len(self._clients))
+
+    def _show_metrics(self) -> None:
+        now = time.monotonic()
+        if self._metrics is None or now < self._shown_at + SHOW_EVERY_S:
+            return
+        self._shown_at = now
+        lags = None
+        if now >= self._lag_asked_at + LAG_EVERY_S:
+            self._lag_asked_at = now
+            lags = {name: client.lag_records() for name, client in self._clients.items()}
+        self._metrics.show(self._clients, len(self._refused), lags)
+
+
+def left_out(failures: dict[str, ShoalError], clients: int) -> InvalidState:
+    """The error of a host that has left clients out, with the first of them."""
+    name, error = next(iter(failures.items()))
+    return InvalidState(f"{len(failures)} of {clients} clients were left out; {name}: {error}")
+
+
+@contextmanager
+def open_host(host: Host) -> Iterator[Host]:
+    """The host, closed at the end."""
+    try:
+        yield host
+    finally:
+        host.close()
+
+
+def _clients_of(config: Config) -> list[str]:
+    """The clients of a site: those that were started first, then the others, each by name."""
+    started = _folders_with(config.client.folder, CHECKPOINT)
+    fed = _folders_with(config.readings_folder, READINGS_FILE)
+    # A client that has learnt must not be refused because of one that has not begun.
+    return sorted(started) + sorted(fed - started)
+
+
+def _folders_with(folder: Path, file: str) -> set[str]:
+    """Names of the folders below this one that have the file, and that a client can have."""
+    if not folder.is_dir():
+        return set()
+    names = set()
+    for entry in os.scandir(folder):
+        # The file is not opened: closing it would release the locks that SQLite has on it in this
+        # process.
+        if not entry.name.startswith(".") and Path(entry.path, file).exists():
+            names.add(entry.name)
+    return {name for name in names if _can_be_client(name)}
+
+
+def _can_be_client(name: str) -> bool:
+    try:
+        check_client_name(name)
+    except SettingsError:
+        return False
+    return True
+
+
+def _allow_files(clients_max: int) -> None:
+    """Let the process open the files of so many clients. Raises `SettingsError` if it may not."""
+    needed = FILES_EACH * clients_max + FILES_SPARE
+    soft, hard = getrlimit(RLIMIT_NOFILE)
+    if soft == RLIM_INFINITY or soft >= needed:
+        return
+    if hard != RLIM_INFINITY and hard < needed:
+        raise SettingsError(
+            f"{clients_max} clients need {needed} open files, and this process may have {hard}:"
+            " raise the limit (`ulimit -Hn`, LimitNOFILE of systemd), or lower --clients-max"
+        )
+    setrlimit(RLIMIT_NOFILE, (needed, hard))

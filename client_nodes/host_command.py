@@ -1,0 +1,122 @@
+"""`shoal host`: the clients of a site in one process."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from shoal.cli.options import (
+    CLIENT_NAME,
+    config_option,
+    log_json_option,
+    until_idle_option,
+    verbose_option,
+)
+from shoal.client_nodes.client_command import SERVER_START_S
+from shoal.client_nodes.host import Host, left_out, open_host
+from shoal.config.sections import ClientSettings, is_loopback
+from shoal.config.settings import load_config
+from shoal.kernels.forms import PROCESS
+from shoal.runtime.service import Heartbeat, run, stopped_by_signals
+from shoal.telemetry.events import log_event, start_logging
+from shoal.transports import check_installed
+
+if TYPE_CHECKING:
+    from shoal.client_nodes.host_metrics import HostMetrics
+
+
+@click.command()
+@config_option
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    type=CLIENT_NAME,
+    metavar="NAME",
+    help="A client to serve; may be repeated. [default: all clients of the site, new ones too]",
+)
+@click.option(
+    "--clients-max",
+    type=click.IntRange(1, 100_000),
+    default=1000,
+    show_default=True,
+    help="Most clients that are served; any beyond are refused.",
+)
+@until_idle_option("reading")
+@click.option(
+    "--no-wait",
+    is_flag=True,
+    help="Begin new clients though no server has published its contract yet.",
+)
+@log_json_option
+@verbose_option
+def host(
+    file: Path,
+    names: tuple[str, ...],
+    clients_max: int,
+    until_idle: float | None,
+    no_wait: bool,
+    as_json: bool,
+    verbose: bool,
+) -> None:
+    """Run the clients of a site in one process, each as `shoal client` would run it.
+
+    Without --name it serves every client that has a readings log in the folder of the site, as
+    `shoal producer` makes them, and begins new ones within seconds. Each client has its own folder,
+    noise key, ledger and checkpoint, the same as in a process of its own, so that a client may be
+    moved between the two. An error of one client leaves the others alone. Stop the host with
+    Ctrl-C or SIGTERM, or kill it: started again, every client continues where it was.
+    """
+    config = load_config(file)
+    contract = config.resolved
+    check_installed(config.log)
+    if config.readings.address:
+        check_installed(config.readings)
+    start_logging("host", as_json, logging.DEBUG if verbose else logging.INFO)
+    log_event("started", federation=config.contract.federation, contract=contract.digest)
+    log_event("privacy", statement=contract.mode.describe().text())
+    # As a client has them: a host may run beside sensors on a small machine.
+    PROCESS.prefer_numpy()
+    PROCESS.on_problem = lambda why: log_event("kernels_not_compiled", logging.WARNING, error=why)
+    PROCESS.start()
+    heartbeat = Heartbeat()
+    longest_s = math.inf if until_idle is None else max(until_idle, SERVER_START_S)
+    contract_by = None if no_wait else time.monotonic() + longest_s
+    with stopped_by_signals() as stop:
+        metrics = _serve_metrics(config.client, heartbeat) if config.client.metrics_port else None
+        served = Host(config, names, clients_max, metrics, contract_by=contract_by)
+        run(
+            lambda: open_host(served),
+            stop,
+            until_idle,
+            on_step=lambda _: heartbeat.beat(),
+        )
+    totals = served.totals()
+    # The numbers that may leave the site: those of readings and of updates alone.
+    shareable = {"readings": totals["read"], "updates": totals["updates"]}
+    log_event("stopped", clients=len(served.clients), **shareable)
+    if as_json:
+        click.echo(json.dumps({"clients": len(served.clients), **shareable}))
+    failures = served.failures()
+    if failures:
+        raise left_out(failures, len(served.clients))
+
+
+def _serve_metrics(settings: ClientSettings, heartbeat: Heartbeat) -> HostMetrics:
+    # Only a host that serves metrics loads the libraries for it.
+    from shoal.client_nodes.host_metrics import HostMetrics  # noqa: PLC0415 - loaded only with a metrics_port
+    from shoal.runtime.health import serve  # noqa: PLC0415 - loaded only with a metrics_port
+
+    on_site = settings.metrics_on_site or is_loopback(settings.metrics_host)
+    metrics = HostMetrics(on_site=on_site)
+    serve(settings.metrics_host, settings.metrics_port, metrics.registry, heartbeat)
+    log_event(
+        "metrics_served", address=f"http://{settings.metrics_host}:{settings.metrics_port}/metrics"
+    )
+    return metrics

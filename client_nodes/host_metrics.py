@@ -1,0 +1,97 @@
+"""The metrics of a host: sums over its clients, and the ten that are furthest behind."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from shoal.client_nodes.monitoring import READING_RESULTS
+
+if TYPE_CHECKING:
+    from shoal.client_nodes.hosted_client import HostedClient
+
+WORST: Final = 10
+"""clients that have a series of their own: a series of each would be one for every device"""
+
+
+class HostMetrics:
+    """The metrics of one host."""
+
+    def __init__(self, on_site: bool = True) -> None:
+        """`on_site`: only the host's own site can read them, so that counts made from raw readings
+        may be among them."""
+        self.registry = CollectorRegistry()
+        self._results = READING_RESULTS if on_site else ("read",)
+        self._counted: dict[tuple[str, str], int] = {}
+        """(client, name of a total) -> how much of it is counted"""
+        self.clients = Gauge(
+            "shoal_host_clients",
+            "Clients of a host by state: open, waiting (an outage, or no contract yet), left_out"
+            " (an error that needs a person), refused (beyond clients_max)",
+            ["state"],
+            registry=self.registry,
+        )
+        self.readings = Counter(
+            "shoal_host_readings",
+            "Readings of all clients of a host by result, since it was started",
+            ["result"],
+            registry=self.registry,
+        )
+        self.updates = Counter(
+            "shoal_host_updates",
+            "Updates that the clients of a host have published, since it was started",
+            registry=self.registry,
+        )
+        self.lag = Gauge(
+            "shoal_host_lag_records",
+            "Readings of all clients of a host that wait in their logs",
+            registry=self.registry,
+        )
+        self.worst = Gauge(
+            "shoal_host_worst_lag_records",
+            "Readings that wait, of the ten clients of a host with the most",
+            ["client"],
+            registry=self.registry,
+        )
+        for result in self._results:
+            self.readings.labels(result=result).inc(0)
+
+    def show(
+        self, clients: Mapping[str, HostedClient], refused: int, lags: Mapping[str, int] | None
+    ) -> None:
+        """Show the state after a step. `lags`: of each client; None: those of before."""
+        states = {"open": 0, "waiting": 0, "left_out": 0, "refused": refused}
+        for client in clients.values():
+            if client.failure is not None:
+                states["left_out"] += 1
+            elif client.is_open:
+                states["open"] += 1
+            else:
+                states["waiting"] += 1
+            self._count(client)
+        for state, number in states.items():
+            self.clients.labels(state=state).set(number)
+        if lags is None:
+            return
+        self.lag.set(sum(lags.values()))
+        self.worst.clear()
+        for name in heapq.nlargest(WORST, lags, key=lags.__getitem__):
+            if lags[name]:
+                self.worst.labels(client=name).set(lags[name])
+
+    def _count(self, client: HostedClient) -> None:
+        if client.totals_before is None:
+            return
+        for result in self._results:
+            self.readings.labels(result=result).inc(self._new(client, result))
+        self.updates.inc(self._new(client, "updates"))
+
+    def _new(self, client: HostedClient, name: str) -> int:
+        # A client that was opened again reads what it had not stored once more: that counts once.
+        before = (client.totals_before or {})[name]
+        counted = self._counted.get((client.name, name), before)
+        self._counted[client.name, name] = max(counted, client.totals[name])
+        return max(0, client.totals[name] - counted)
