@@ -24,7 +24,7 @@ from shoal.kernels.arrays import Floats
 from shoal.onebox.audit.client import NAME, NOW, AuditedClient, in_folder, new_records
 from shoal.onebox.audit.statistics import EventFinding
 from shoal.onebox.audit.windows import CountsAttack
-from shoal.privacy.formal import protection
+from shoal.privacy.formal import beliefs
 from shoal.privacy.ledger import LEDGER, read_spending
 from shoal.protocol.codec import pack
 from shoal.protocol.conflicts import CONFLICTS_KEY, ConflictList, PublishedDigests
@@ -325,12 +325,12 @@ def audit_library(generator: np.random.Generator) -> EventFinding:
 
 
 def audit_words(config: Config) -> EventFinding:
-    """Whether the protection of a device is called by less than it spends in a day."""
+    """Whether what is said of a device is of less than it spends in a day."""
     contract = config.resolved
     wrong = 0
     for rate in RATES:
         day = spent_in_a_day(contract, rate)
-        wrong += day is not None and not day.text.endswith(protection(day.epsilon))
+        wrong += day is not None and not day.text.endswith(beliefs(day.epsilon))
         if day is not None and not contract.mode.unit.is_user:
             wrong += day.epsilon < (contract.total_epsilon or 0.0) * rate
     return EventFinding(

@@ -73,6 +73,7 @@ def privacy_text(contract: ResolvedContract, day: DaySpending | None = None) -> 
         "adds_noise": mode.adds_noise,
         "title": description.title,
         "tone": tone,
+        "guarantee": description.rows(),
         "sentences": sentences,
         "day": None if day is None else float(f"{day.epsilon:.3g}"),
         "not_covered": list(description.not_covered),

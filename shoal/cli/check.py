@@ -12,6 +12,7 @@ from typing import Any, Final
 import click
 
 from shoal.cli.options import json_option
+from shoal.cli.privacy import description_lines
 from shoal.cli.settings_table import settings_table
 from shoal.config.base import Settings, resolve_path
 from shoal.config.changes import ContractChange, changed_text
@@ -105,7 +106,7 @@ def check(
     lines = _contract_lines(contract, everything)
     lines += _upstream_lines(upstream)
     lines += _setting_lines(config, file, everything)
-    lines.append(contract.mode.describe().text())
+    lines += description_lines(contract.mode.describe())
     lines += _cost_lines(costs)
     lines += [f"advice      {model}  {text}" for model, text in advice_on(contract)]
     for model, text in states.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from shoal.cli.options import CLIENT_NAME, config_option, json_option
 from shoal.config.privacy_report import privacy_report
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState
-from shoal.privacy.base import PrivacyUnit
+from shoal.privacy.base import Description, PrivacyUnit
 from shoal.privacy.ledger import LEDGER, NANO, Spending, account, read_spending
 
 
@@ -130,8 +130,7 @@ def _of_person(accounts: Mapping[str, Spending], readings: int | None) -> float:
 
 
 def _guarantee_lines(guarantee: Mapping[str, Any], unit: PrivacyUnit) -> list[str]:
-    lines = [f"privacy     {guarantee['title']}"]
-    lines += [f"            {sentence}" for sentence in guarantee["sentences"]]
+    lines = title_lines(guarantee["title"], guarantee["guarantee"], guarantee["sentences"])
     for feature in guarantee["bounds"]:
         ends = f"{feature['low']:g} to {feature['high']:g} {feature['unit']}"
         lines.append(f"bounds      {feature['name']}  {ends}".rstrip())
@@ -147,7 +146,26 @@ def _guarantee_lines(guarantee: Mapping[str, Any], unit: PrivacyUnit) -> list[st
             f"unit        user: at most {_number(unit.readings_max, 'reading')} of one counted in "
             "a window"
         )
-    return lines + [f"not covered {sentence}" for sentence in guarantee["not_covered"]]
+    return lines + not_covered_lines(guarantee["not_covered"])
+
+
+def description_lines(description: Description) -> list[str]:
+    """What a mode guarantees, a row a line."""
+    lines = title_lines(description.title, description.rows(), description.sentences)
+    return lines + not_covered_lines(description.not_covered)
+
+
+def title_lines(title: str, rows: Iterable[Sequence[str]], sentences: Iterable[str]) -> list[str]:
+    """The lines above those of what is not covered."""
+    lines = [f"privacy     {title}"]
+    lines += [f"            {heading}: {text}" for heading, text in rows]
+    lines += [f"            {sentence}" for sentence in sentences]
+    return lines
+
+
+def not_covered_lines(facts: Iterable[str]) -> list[str]:
+    """A line for each."""
+    return [f"not covered {fact}" for fact in facts]
 
 
 def _model_line(model: Mapping[str, Any]) -> str:

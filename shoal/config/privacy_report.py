@@ -12,7 +12,7 @@ from shoal.algorithms.from_counts.cells import FEATURES_MAX
 from shoal.config.base import DAY_S
 from shoal.config.contract import Privacy
 from shoal.config.resolved import ResolvedContract, ResolvedModel
-from shoal.privacy.formal import protection
+from shoal.privacy.formal import beliefs
 from shoal.privacy.masked import CLIENTS_ADVISED, Masked
 
 
@@ -36,6 +36,7 @@ def privacy_report(contract: ResolvedContract) -> dict[str, Any]:
         "mode": mode.name,
         "formal": mode.formal,
         "title": description.title,
+        "guarantee": description.rows(),
         "sentences": list(description.sentences),
         **mode.unit.statement(),
         "epsilon": contract.total_epsilon,
@@ -73,7 +74,7 @@ class DaySpending(NamedTuple):
 
     epsilon: float
     text: str
-    """the same as a sentence, and how well that protects"""
+    """the same as a sentence, and what an attacker learns from it at most"""
 
 
 def spent_in_a_day(
@@ -108,7 +109,7 @@ def spent_in_a_day(
     return DaySpending(
         epsilon,
         f"{device} with {_number(readings)} {noun} a day{where} spends epsilon {_number(epsilon)} "
-        f"a day. {protection(epsilon)}",
+        f"a day. {beliefs(epsilon)}",
     )
 
 
@@ -205,7 +206,7 @@ apart, were one regime"""
 NEEDED_MANY: Final = 2e6
 """readings of all clients: of a hundred that send one a minute, two weeks"""
 WEAK_EPSILON: Final = 10.0
-"""per reading: beyond, there is hardly any protection"""
+"""per reading: beyond, who is 1 % sure beforehand may be 99.5 % sure"""
 WINDOW_READINGS_MIN: Final = 100
 """least places of a window for each reading that a user may have in it: smaller ones have more
 noise than readings"""
@@ -276,7 +277,7 @@ def _on_rows(contract: ResolvedContract, epsilon: float) -> list[str]:
         if contract.width <= FEATURES_MAX:
             grid = ", or cluster_tree_from_counts for clusters of any shape"
         advice.append(
-            f"noisy rows at epsilon {epsilon:g} per reading show hardly any clusters: take "
+            f"noisy rows at epsilon {epsilon:g} per reading show few clusters or none: take "
             f"density_tree{grid}, which find them in private counts at an epsilon of 1 to 4, or "
             f"an epsilon of {ROWS_EPSILON_MIN:g} and more"
         )

@@ -334,6 +334,33 @@ class Term:
             raise SettingsError(f"{name} must be a whole number")
 
 
+class Guarantee(NamedTuple):
+    """The promise of a mode, in the words in which somebody can agree to it or not."""
+
+    who: str
+    what: str
+    duration: str
+    against: str
+    learnt: str
+    """what an attacker learns at most"""
+    breaks: str
+    """what it would take to break it"""
+
+    def rows(self) -> list[list[str]]:
+        """[heading, text] of each of these, in their order."""
+        return [[heading, text] for heading, text in zip(GUARANTEE_HEADINGS, self, strict=True)]
+
+
+GUARANTEE_HEADINGS: Final = (
+    "who is protected",
+    "what",
+    "for how long",
+    "against whom",
+    "what an attacker learns",
+    "what it would take to break it",
+)
+
+
 @dataclass(frozen=True)
 class Description:
     """The meaning of a mode, in sentences for people who do not know the papers."""
@@ -342,11 +369,23 @@ class Description:
     tone: Literal["good", "warn", "bad"]
     """mark of the title on the page"""
     sentences: tuple[str, ...]
+    """how it is done"""
     not_covered: tuple[str, ...]
+    guarantee: Guarantee | None = None
+    """None: there is none"""
+
+    def rows(self) -> list[list[str]]:
+        """[heading, text] of the guarantee; nothing without one."""
+        if self.guarantee is None:
+            return []
+        return self.guarantee.rows()
 
     def text(self) -> str:
-        """All of it in one paragraph, for log events and terminals."""
-        sentences = [f"Privacy: {self.title}.", *self.sentences]
+        """All of it in one paragraph, for log events."""
+        sentences = [f"Privacy: {self.title}."]
+        for heading, text in self.rows():
+            sentences.append(f"{heading[0].upper()}{heading[1:]}: {text}")
+        sentences += self.sentences
         if self.not_covered:
             sentences += ["Not covered:", *self.not_covered]
         return " ".join(sentences)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from shoal.privacy.base import (
     TIMES_TEXTS,
     Bounds,
     Description,
+    Guarantee,
     Mechanism,
     PrivacyMode,
     PrivacyUnit,
@@ -56,10 +57,23 @@ WITHOUT_IT = (
     "taken nor how many there are is published."
 )
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-EPSILON_STRONG = 1.0
-EPSILON_FAIR = 4.0
-EPSILON_WEAK = 10.0
-"""epsilon up to which protection is strong, fair, weak; beyond there is hardly any"""
+EPSILON_WEAK: Final = 10.0
+"""epsilon beyond which a guarantee is marked: who is 1 % sure beforehand may be 99.5 % sure then"""
+WHO_OF_READING: Final = (
+    "the person or thing that one reading is about, once. One with several readings spends the sum "
+    "of their epsilons."
+)
+FOR_GOOD: Final = (
+    "for good: noise is added once, and nothing that is computed from it later costs more."
+)
+AGAINST_ALL: Final = (
+    "everybody who reads what leaves the client: the server, the log and its operator, other "
+    "clients, readers of the page, also all together and whatever else they know."
+)
+BREAKS: Final = (
+    "reading the client's folder, which has the raw readings and the noise key, or changing the "
+    "program on its machine."
+)
 
 
 class Formal(PrivacyMode):
@@ -195,22 +209,27 @@ class Formal(PrivacyMode):
                 f"Epsilon is {epsilon:g} per reading, the sum over {len(parts)} features "
                 f"({share}). The noise moves a feature by {_span(1 / max(parts), 1 / min(parts))} "
                 "of its declared range on average.",
-                f"Whatever is published was at most {_times(epsilon)} likelier with this reading "
-                "than with any other in its place, whatever else an observer knows. "
-                f"{of_one(epsilon, 'reading')}",
                 *self._sentence_on_gaps(GAPS_IN_ROWS),
             ),
             (*self._not_covered(), REJECTED_ROWS),
+            Guarantee(
+                WHO_OF_READING,
+                f"all values of one reading, at epsilon {epsilon:g}.",
+                FOR_GOOD,
+                AGAINST_ALL,
+                f"whatever is published was at most {_times(epsilon)} likelier with this reading "
+                f"than with any other in its place. {beliefs(epsilon)}",
+                BREAKS,
+            ),
         )
 
     def _describe_counts(self) -> Description:
         assert self.counts_epsilon is not None
-        epsilon = self.counts_epsilon
         if self.unit.is_user:
             guarantee = self._guarantee_of_users()
         else:
             guarantee = self._guarantee_of_readings()
-        title, tone = title_of(epsilon, f"every {self.unit.name}")
+        title, tone = title_of(self.counts_epsilon, f"every {self.unit.name}")
         return Description(
             title,
             tone,
@@ -218,11 +237,11 @@ class Formal(PrivacyMode):
                 "Every client counts its readings in windows, and adds random noise to every "
                 "count before it is published, to empty ones too. Neither a reading nor a noisy "
                 "reading ever leaves the client.",
-                *guarantee,
                 *self._sentence_on_presence(),
                 *self._sentence_on_gaps(GAPS_IN_COUNTS),
             ),
             self._not_covered(),
+            guarantee,
         )
 
     def _not_covered(self) -> tuple[str, ...]:
@@ -249,28 +268,36 @@ class Formal(PrivacyMode):
             return ()
         return (WITHOUT_IT,)
 
-    def _guarantee_of_readings(self) -> tuple[str, ...]:
+    def _guarantee_of_readings(self) -> Guarantee:
         epsilon = self.counts_epsilon or 0.0
-        return (
-            f"Epsilon is {epsilon:g} per reading and model, whatever the number of features.",
-            f"Whatever a model publishes was at most {_times(epsilon)} likelier with this reading "
-            "than with any other in its place, whatever else an observer knows. "
-            f"{of_one(epsilon, 'reading')}",
+        return Guarantee(
+            WHO_OF_READING,
+            f"all values of one reading, at epsilon {epsilon:g} in each model, whatever the "
+            "number of features.",
+            FOR_GOOD,
+            AGAINST_ALL,
+            f"whatever a model publishes was at most {_times(epsilon)} likelier with this reading "
+            f"than with any other in its place. {beliefs(epsilon)}",
+            BREAKS,
         )
 
-    def _guarantee_of_users(self) -> tuple[str, ...]:
+    def _guarantee_of_users(self) -> Guarantee:
         epsilon = self.counts_epsilon or 0.0
         readings = self.unit.readings_max
-        return (
-            f"Epsilon is {epsilon:g} per user, window and model, whatever the number of features. "
-            f"At most {readings} of the readings that a user has in a window "
+        return Guarantee(
+            "a user: the person or device that readings with one user id are about. User ids "
+            "never leave the client.",
+            f"all readings of the user in one window, at epsilon {epsilon:g} in each model, "
+            f"whatever the number of features. At most {readings} of them "
             f"{'is' if readings == 1 else 'are'} counted; a reading without a user id is "
-            "rejected. User ids never leave the client.",
-            f"Whatever a model publishes of a window was at most {_times(epsilon)} likelier with "
+            "rejected.",
+            "one window. A user in w windows spends at most w times that in each model: "
+            f"{10 * epsilon:g} in 10 windows in a row. What is published stays protected for good.",
+            AGAINST_ALL,
+            f"whatever a model publishes of a window was at most {_times(epsilon)} likelier with "
             "the readings of this user in it than with any others of the same user in their "
-            f"places, whatever else an observer knows. {of_one(epsilon, 'window')}",
-            f"A user in w windows spends at most w times that in each model: {10 * epsilon:g} in "
-            "10 windows in a row.",
+            f"places. {beliefs(epsilon)}",
+            BREAKS,
         )
 
 
@@ -348,36 +375,51 @@ def _group(noises: Sequence[DiscreteLaplace]) -> list[_Group]:
     return [(noise, np.array(columns[noise]), np.array(words[noise])) for noise in columns]
 
 
-def of_one(epsilon: float, what: str) -> str:
-    """What the epsilon of one reading or window means, in one or two sentences.
-
-    No device has only one of them, so that a small epsilon is not praised.
-    """
-    alone = f"That is of one {what}: how well a device is protected depends on how many it has."
-    if epsilon > EPSILON_WEAK:
-        return f"{protection(epsilon)} {alone}"
-    return alone
-
-
 def title_of(epsilon: float, what: str) -> tuple[str, Literal["good", "warn"]]:
     """The title of a guarantee with this epsilon for `what`, and its tone."""
+    title = f"Formal guarantee for {what}"
     if epsilon > EPSILON_WEAK:
-        return "Formal guarantee, hardly any protection", "warn"
-    return f"Formal guarantee for {what}", "good"
+        return title, "warn"
+    return title, "good"
 
 
-def protection(epsilon: float) -> str:
-    """Protection of a device that spends this epsilon, in one sentence."""
-    if epsilon <= EPSILON_STRONG:
-        return "This is strong protection."
-    if epsilon <= EPSILON_FAIR:
-        return "This is fair protection."
-    if epsilon <= EPSILON_WEAK:
-        return "This is weak protection: an observer with a good guess can become nearly certain."
+def belief_after(belief: float, epsilon: float) -> float:
+    """Largest probability that somebody gives a statement on a unit who has seen what was published
+    at this epsilon, and gave it `belief` before.
+
+    Bayes' rule, where the likelihoods differ by a factor of e^epsilon at most.
+    """
+    odds = belief / (1.0 - belief)
+    # Put so that no power overflows.
+    return odds / (odds + math.exp(-epsilon))
+
+
+PRIOR_BELIEFS: Final = (0.5, 0.01)
+"""beliefs of an attacker beforehand, for which `beliefs` states those afterwards"""
+
+
+def beliefs(epsilon: float) -> str:
+    """The gain of an attacker from what is published at this epsilon, in one sentence."""
+    even, rare = (belief_after(belief, epsilon) for belief in PRIOR_BELIEFS)
+    if 1.0 - rare < CERTAIN:
+        return "Who is 1 % sure of something beforehand can be certain of it afterwards."
     return (
-        "This is HARDLY ANY protection against an observer who knows what to look for: clearly "
-        "different values can be told apart with certainty. It blurs readings, no more."
+        "Who is 50 % sure of something beforehand is at most "
+        f"{percent(even)} sure afterwards, who is 1 % sure at most {percent(rare)}."
     )
+
+
+CERTAIN: Final = 1e-6
+"""a belief that is less than this below 1 is called certain"""
+
+
+def percent(share: float) -> str:
+    """A share below 1 in percent, in two digits, and above 99 % in as many as tell it from 100."""
+    if share < 0.99:
+        return f"{100.0 * share:.2g} %"
+    rest = 100.0 * (1.0 - share)
+    decimals = max(1, -math.floor(math.log10(rest)))
+    return f"{100.0 - rest:.{decimals}f} %"
 
 
 def _times(epsilon: float) -> str:

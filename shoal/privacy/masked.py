@@ -27,6 +27,7 @@ from shoal.privacy.base import (
     READING,
     Bounds,
     Description,
+    Guarantee,
     Helper,
     Mechanism,
     PrivacyMode,
@@ -36,7 +37,7 @@ from shoal.privacy.base import (
     UnitName,
 )
 from shoal.privacy.count_noise import CountNoise
-from shoal.privacy.formal import protection, title_of
+from shoal.privacy.formal import beliefs, title_of
 from shoal.privacy.gaussian import (
     NANO,
     GaussianNoise,
@@ -395,10 +396,7 @@ class Masked(PrivacyMode):
         return {**super().statement(), "mechanism": MECHANISM}
 
     def describe(self) -> Description:
-        epsilon = self.values["epsilon"]
-        title, tone = title_of(self.window_epsilon, "all that a client says")
-        windows = "in one window" if self._windows == 1 else f"in any {self._windows} windows"
-        whose = " of its region" if self.regions else ""
+        title, tone = title_of(self._promised_epsilon, "all that a client says")
         return Description(
             title,
             tone,
@@ -408,21 +406,40 @@ class Masked(PrivacyMode):
                 "Every client counts its readings in windows and masks the counts before they "
                 f"leave it. The helpers {', '.join(self.trusted)} take the masks away from sums "
                 f"over batches of at least {self.values['batch_min']:g} clients only, and each "
-                "adds the whole noise.",
-                f"For each model, everything that a client says {windows}, all readings together, "
-                f"costs epsilon {epsilon:g} at delta {self.delta:g}; one window costs "
-                f"{self.window_epsilon:.3g}. {protection(epsilon)}",
-                *self._budget_sentences(),
+                "adds the whole noise. The noise protects, not the number of clients.",
                 *self._gap_sentences(),
-                *self._region_sentences(),
-                "This holds against everybody who reads the log, the server and all other "
-                "clients, as long as ONE of the "
-                f"helpers{whose} keeps its secret and follows "
-                "the protocol, and as long as the encryption holds (X25519, AES).",
                 "Take at least 100 clients, 200 for 8 features or more: with fewer, few clusters "
                 "are found.",
             ),
             NOT_COVERED,
+            self._guarantee(),
+        )
+
+    @property
+    def _promised_epsilon(self) -> float:
+        """Epsilon of the whole span of the budget; without one, of the windows it is declared
+        for."""
+        if self.span_nano is None:
+            return self.values["epsilon"]
+        return epsilon_of(self.span_nano / NANO, self.delta)
+
+    def _guarantee(self) -> Guarantee:
+        epsilon = self.values["epsilon"]
+        windows = "in one window" if self._windows == 1 else f"in any {self._windows} windows"
+        whose = " of its region" if self.regions else ""
+        return Guarantee(
+            "a client: all that its readings are about together.",
+            f"all readings of a client {windows}, at epsilon {epsilon:g} for each model; one "
+            f"window costs {self.window_epsilon:.3g}.",
+            self._budget_sentence(),
+            "everybody who reads the log, the server and all other clients, also all together and "
+            "whatever else they know.",
+            f"{beliefs(self._promised_epsilon)} That holds but for a probability of delta = "
+            f"{self.delta:g}, with which the noise may hide less than that.",
+            "all helpers together with somebody who reads the log: it holds as long as ONE of the "
+            f"helpers{whose} keeps its secret and its state and follows the protocol. Or breaking "
+            "the encryption (X25519, AES), or reading the client's folder, which has the raw "
+            "readings." + "".join(f" {sentence}" for sentence in self._region_sentences()),
         )
 
     def _region_sentences(self) -> tuple[str, ...]:
@@ -441,15 +458,14 @@ class Masked(PrivacyMode):
             return (GAPS_IN_COUNTS,)
         return ()
 
-    def _budget_sentences(self) -> tuple[str, ...]:
+    def _budget_sentence(self) -> str:
         if self.span_s is None or self.span_nano is None:
-            return ("There is no budget: with every further window a client spends as much again.",)
-        epsilon = epsilon_of(self.span_nano / NANO, self.delta)
+            return "there is no budget: with every further window a client spends as much again."
         return (
-            f"In any {self.span_s / SECONDS_OF_A_DAY:g} days a client spends at most epsilon "
-            f"{epsilon:.3g} in all models together, which is {self.span_nano // self.window_nano} "
-            "windows of one model; its ledger refuses more, and counts what masked models of other "
-            "federations have made of the same readings.",
+            f"in any {self.span_s / SECONDS_OF_A_DAY:g} days a client spends at most epsilon "
+            f"{self._promised_epsilon:.3g} in all models together, which is "
+            f"{self.span_nano // self.window_nano} windows of one model; its ledger refuses more, "
+            "and counts what masked models of other federations have made of the same readings."
         )
 
 

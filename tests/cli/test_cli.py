@@ -194,7 +194,7 @@ def test_the_example_is_valid(shoal: Shoal, example: Path) -> None:
     assert (result.returncode, result.stderr) == (0, "")
     contract = load_contract(example)
     assert contract.digest in result.stdout
-    assert "Privacy: Formal guarantee for every reading." in result.stdout
+    assert "privacy     Formal guarantee for every reading\n" in result.stdout
     assert "epsilon 4 per reading, from private counts" in result.stdout
     for feature in contract.features:
         assert feature.name in result.stdout
@@ -328,7 +328,8 @@ def test_check_describes_the_other_privacy_modes(
     other.write_text("\n".join(lines), encoding="utf-8")
     result = shoal("check", other)
     assert result.returncode == 0, result.stderr
-    assert "Privacy: " in result.stdout
+    assert "privacy     No" in result.stdout
+    assert "what an attacker learns" not in result.stdout, "nothing is guaranteed"
 
 
 def test_check_marks_baselines_that_exist_for_comparison_only(

@@ -13,7 +13,7 @@ from shoal.cli.check import check
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.privacy_report import advice_on
 from shoal.config.resolved import ResolvedContract, resolve
-from shoal.privacy.formal import protection
+from shoal.privacy.formal import beliefs
 from tests.federation_text import federation_text
 
 FILE = federation_text(
@@ -137,7 +137,7 @@ def test_shoal_check_prints_the_advice(tmp_path: Path) -> None:
     plain = CliRunner().invoke(check, [str(file)])
     assert plain.exit_code == 0
     assert (
-        "advice      clusters  noisy rows at epsilon 4 per reading show hardly any clusters"
+        "advice      clusters  noisy rows at epsilon 4 per reading show few clusters or none"
         in plain.stdout
     )
     found = json.loads(CliRunner().invoke(check, [str(file), "--json"]).stdout)["advice"]
@@ -160,7 +160,7 @@ def test_shoal_check_says_what_a_device_spends_in_a_day(
     )["day"]
     assert day["epsilon"] == 4 * int(given or 1440)
     assert words in day["text"]
-    assert day["text"].endswith(protection(day["epsilon"]))
+    assert day["text"].endswith(beliefs(day["epsilon"]))
     assert day["text"] in CliRunner().invoke(check, [str(file)], catch_exceptions=False).stdout
 
 

@@ -163,6 +163,8 @@ def test_the_description_is_in_whole_sentences(mode: PrivacyMode) -> None:
     assert all(
         sentence.endswith(".") for sentence in (*description.sentences, *description.not_covered)
     )
+    assert all(text.endswith(".") for _, text in description.rows())
+    assert (description.guarantee is not None) == mode.formal
     assert description.title in description.text()
 
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from shoal.privacy.formal import protection
+from shoal.privacy.formal import belief_after, beliefs, percent
 from shoal.privacy.off import Off
 from tests.privacy.modes import formal_mode, paper_mode, wide_bounds
 
@@ -40,21 +40,54 @@ def test_off_states_that_nothing_is_done() -> None:
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "word"),
-    [(0.5, "strong"), (1.0, "strong"), (4.0, "fair"), (8.0, "weak"), (240.0, "HARDLY ANY")],
+    ("epsilon", "even", "rare"),
+    [
+        # p e^epsilon / (1 - p + p e^epsilon), worked out by hand for p of 1/2 and 1/100.
+        (1.0, "73 %", "2.7 %"),
+        (4.0, "98 %", "36 %"),
+        (10.0, "99.995 %", "99.6 %"),
+    ],
 )
-def test_how_much_an_epsilon_protects(epsilon: float, word: str) -> None:
-    assert f"{word} protection" in protection(epsilon)
+def test_an_epsilon_is_told_as_what_somebody_may_believe_afterwards(
+    epsilon: float, even: str, rare: str
+) -> None:
+    assert beliefs(epsilon) == (
+        f"Who is 50 % sure of something beforehand is at most {even} sure afterwards, who is 1 % "
+        f"sure at most {rare}."
+    )
+
+
+def test_beyond_what_percents_can_tell_the_attacker_is_certain() -> None:
+    assert "can be certain" in beliefs(404.0)
+    assert "can be certain" in beliefs(1e6)
+    assert "certain" not in beliefs(18.0)
+
+
+@pytest.mark.parametrize("share", [0.0267, 0.5, 0.989, 0.99, 0.99951, 1.0 - 2e-8])
+def test_a_share_below_one_is_never_a_hundred_percent(share: float) -> None:
+    shown = float(percent(share).removesuffix(" %"))
+    assert shown < 100.0
+    assert shown == pytest.approx(100.0 * share, rel=0.02)
+
+
+def test_a_belief_reaches_its_bound_under_randomised_response() -> None:
+    """The least noise that an epsilon allows on one bit (Warner, 1965), and Bayes' rule on it."""
+    epsilon = 1.5
+    truthful = math.exp(epsilon) / (1.0 + math.exp(epsilon))
+    for prior in (0.5, 0.01):
+        seen = prior * truthful + (1.0 - prior) * (1.0 - truthful)
+        assert prior * truthful / seen == pytest.approx(belief_after(prior, epsilon))
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 4.0, 240.0])
-def test_the_description_says_what_a_reading_costs_and_praises_no_reading_alone(
+def test_the_description_says_what_a_reading_costs_and_uses_no_adjective_for_it(
     epsilon: float,
 ) -> None:
-    words = formal_mode(16, epsilon).describe().text()
-    assert not re.search("(strong|fair|weak) protection", words)
-    assert ("HARDLY ANY protection" in words) == (epsilon == 240.0)
-    assert "how well a device is protected depends on how many it has" in words
+    description = formal_mode(16, epsilon).describe()
+    words = description.text()
+    assert not re.search("(?i)strong|fair|weak|hardly", words)
+    assert beliefs(epsilon) in dict(description.rows())["what an attacker learns"]
+    assert "spends the sum of their epsilons" in dict(description.rows())["who is protected"]
     assert f"Epsilon is {epsilon:g} per reading" in words
     assert f"{epsilon / 16:g} each" in words
 

@@ -86,9 +86,9 @@ def test_messages_state_the_unit() -> None:
 
 def test_the_guarantee_in_words_says_whom_it_protects_and_what_windows_cost() -> None:
     report = privacy_report(resolve(of_users(5)))
-    words = " ".join(report["sentences"])
-    assert "2 per user, window and model" in words
-    assert "At most 5 of the readings that a user has in a window are counted" in words
+    words = " ".join(text for _, text in report["guarantee"])
+    assert "all readings of the user in one window, at epsilon 2 in each model" in words
+    assert "At most 5 of them are counted" in words
     assert "20 in 10 windows in a row" in words
     assert (report["title"], report["unit"]) == ("Formal guarantee for every user", "user")
     assert any("several windows" in sentence for sentence in report["not_covered"])

@@ -11,7 +11,7 @@ import pytest
 from shoal.config.contract import parse_contract
 from shoal.config.privacy_report import spent_in_a_day
 from shoal.config.resolved import resolve
-from shoal.privacy.formal import EPSILON_WEAK, protection
+from shoal.privacy.formal import EPSILON_WEAK, beliefs
 from shoal.protocol.rejected import REASONS
 from shoal.server_node.models.clients import Clients, client_statuses
 from shoal.server_node.models.sequences import Content
@@ -22,12 +22,17 @@ from tests.server_node.web_statuses import FEATURES, a_contract
 
 def test_a_formal_guarantee_shows_its_epsilon_and_what_is_not_covered() -> None:
     panel = privacy_text(resolve(a_contract(5, {"mode": "formal", "epsilon_per_reading": 4.0})))
-    assert (panel["title"], panel["tone"]) == ("Formal guarantee for every reading", "good")
+    assert (panel["title"], panel["tone"]) == (
+        "Formal guarantee for every reading",
+        "good",
+    )
     assert panel["formal"]
     assert not panel["nominal"]
     assert math.isclose(panel["epsilon"], 4.0)
     assert [part["epsilon"] for part in panel["epsilon_per_feature"]] == pytest.approx([0.8] * 5)
-    assert "at most e^4 = 54.6 times likelier" in panel["sentences"][2]
+    learnt = dict(panel["guarantee"])["what an attacker learns"]
+    assert "at most e^4 = 54.6 times likelier" in learnt
+    assert "at most 98 % sure afterwards" in learnt
     assert any("add up" in sentence for sentence in panel["not_covered"])
 
 
@@ -54,21 +59,15 @@ def test_a_factor_too_large_for_digits_is_given_as_a_power_of_ten(
     epsilon: float, times: str
 ) -> None:
     panel = privacy_text(resolve(a_contract(2, {"mode": "formal", "epsilon_per_reading": epsilon})))
-    assert f"at most {times} likelier" in panel["sentences"][2]
+    assert f"at most {times} likelier" in dict(panel["guarantee"])["what an attacker learns"]
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, EPSILON_WEAK, EPSILON_WEAK + 0.1, 400.0])
 def test_the_panel_is_good_only_with_a_budget_that_protects(epsilon: float) -> None:
     panel = privacy_text(resolve(a_contract(2, {"mode": "formal", "epsilon_per_reading": epsilon})))
-    hardly_any = "HARDLY ANY" in protection(epsilon)
-    assert (panel["tone"] == "warn") == hardly_any
-    assert ("hardly any protection" in panel["title"]) == hardly_any
-    assert (protection(epsilon) in panel["sentences"][2]) == hardly_any, (
-        "a good word is for a whole day alone"
-    )
-    assert panel["sentences"][2].endswith(
-        "how well a device is protected depends on how many it has."
-    )
+    assert (panel["tone"] == "warn") == (epsilon > EPSILON_WEAK)
+    assert panel["title"] == "Formal guarantee for every reading"
+    assert beliefs(epsilon) in dict(panel["guarantee"])["what an attacker learns"]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +87,7 @@ def test_the_panel_says_what_a_device_spends_in_a_day_and_chooses_its_tone_by_th
     panel = privacy_text(contract, spent)
     assert (panel["tone"], panel["day"]) == (tone, float(f"{spent.epsilon:.3g}"))
     assert words in panel["sentences"][-1]
-    assert panel["sentences"][-1].endswith(protection(spent.epsilon))
+    assert panel["sentences"][-1].endswith(beliefs(spent.epsilon))
     assert spent_by_one(contract, client_statuses([Clients()], 1e9)) is None
 
 

@@ -173,7 +173,7 @@ function showPrivacy(privacy, shown) {
     for (const model of privacy.models) if (model !== own) others.push([model.name, modelText(model)]);
   }
   parts.push(factList(facts));
-  const more = [...(others.length ? [factList(others)] : []), ...privacy.sentences.map((sentence) => make("p", {}, sentence))];
+  const more = [...(others.length ? [factList(others)] : []), factList(privacy.guarantee), ...privacy.sentences.map((sentence) => make("p", {}, sentence))];
   if (privacy.epsilon_per_feature.length) more.push(epsilonTable(privacy));
   more.push(make("h3", {}, "Not covered"));
   more.push(make("ul", {}, ...privacy.not_covered.map((sentence) => make("li", {}, sentence))));
