@@ -124,6 +124,8 @@ def _written_form(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _from_kafka(log: Log, topic: str, seconds: float) -> list[Sampled]:
     """The newest messages of a topic; waits only while there are few."""
+    from shoal.transports.kafka.consumer import check_codec  # noqa: PLC0415 - Kafka is an extra
+
     bounds = log.bounds(topic)
     of_partition = MESSAGES_MAX // len(bounds)
     at = {partition: max(first, end - of_partition) for partition, (first, end) in bounds.items()}
@@ -132,6 +134,7 @@ def _from_kafka(log: Log, topic: str, seconds: float) -> list[Sampled]:
     while len(messages) < MESSAGES_MAX:
         records, after = log.read(topic, at, 500, 0.25)
         for record in records:
+            check_codec(record)
             fields = _fields_of(record.value or b"")
             # A plain number names no feature, as all messages are of one topic.
             if fields is not None and "" not in fields:

@@ -86,6 +86,18 @@ class LogError(ShoalError):
     exit_code = 4
 
 
+class MissingCodec(LogError):
+    """Records are compressed by a codec whose library is not installed here: nothing is wrong with
+    them, so none is passed over."""
+
+    def __init__(self, topic: str, codec: str) -> None:
+        super().__init__(
+            f"topic {topic!r} has records compressed with {codec}, which is not installed here:"
+            f" pip install '.[{codec}]' in a clone of shoal, and start again; the position is kept"
+        )
+        self.codec = codec
+
+
 class OffsetOutOfRange(ShoalError):
     """Retention has removed records before they were read: the position lies before the first one
     kept."""

@@ -8,11 +8,12 @@ import pickle
 import pytest
 
 from shoal import errors
-from shoal.errors import MessageRejected, MissingExtra, OffsetOutOfRange, ShoalError
+from shoal.errors import MessageRejected, MissingCodec, MissingExtra, OffsetOutOfRange, ShoalError
 from shoal.runtime import workers
 
 EXAMPLES: dict[str, ShoalError] = {
     "MissingExtra": MissingExtra("drawing", "plot"),
+    "MissingCodec": MissingCodec("devices", "zstd"),
     "MessageRejected": MessageRejected("bounds", "outside"),
     "OffsetOutOfRange": OffsetOutOfRange("topic", 0, 3, 7),
 }

@@ -44,6 +44,7 @@ from shoal.saved_state import SavedState
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, Positions, Record, read_next
 from shoal.transports.kafka import KAFKA
+from shoal.transports.kafka.consumer import check_codec
 from shoal.transports.kafka.settings import BrokerAccess, KafkaSettings
 
 BATCH_RECORDS_MAX = 2000
@@ -222,6 +223,7 @@ class KafkaIngest:
             return False
         parts: defaultdict[tuple[str, int], list[tuple[int, SourceReading]]] = defaultdict(list)
         for record in records:
+            check_codec(record)
             reading = self._reading(record)
             if reading is not None:
                 parts[reading.client, record.partition].append((record.offset, reading))

@@ -31,7 +31,7 @@ from kafka.errors import (
 from kafka.record import default_records, legacy_records
 
 from shoal.config.limits import COPY_BYTES, RECORD_BYTES_MAX
-from shoal.errors import LogError, LogUnavailable, OffsetOutOfRange
+from shoal.errors import LogError, LogUnavailable, MissingCodec, OffsetOutOfRange
 from shoal.transports.base import UNREADABLE, Headers, Positions, Record
 from shoal.transports.kafka.connection import FRAME_BYTES, MIB, connect, kafka_errors
 from shoal.transports.kafka.topics import Topics
@@ -174,6 +174,28 @@ DECODERS: Final[dict[str, Decode]] = {
     "zstd_decode": unzstd,
     "snappy_decode": unsnappy,
 }
+
+
+CODEC: Final = "codec"
+"""header of a record that was passed over as the library of its compression is not installed"""
+
+
+def _codec_of(error: UnsupportedCodecError) -> str:
+    """The name of the codec in the library's message."""
+    words = str(error).split()
+    return next((name for name in ("zstd", "snappy", "lz4", "gzip") if name in words), "unknown")
+
+
+def check_codec(record: Record) -> None:
+    """Raise `MissingCodec` for a record that lacks its value only because a library is missing
+    here.
+
+    A topic of somebody else is read so: what is lacking here must not cost a reading. In shoal's
+    own topics every writer of the federation could stop all readers that way.
+    """
+    headers = dict(record.headers)
+    if record.value is None and UNREADABLE in headers and CODEC in headers:
+        raise MissingCodec(record.topic, headers[CODEC].decode())
 
 
 FETCH_BYTES = 4 * MIB
@@ -327,6 +349,8 @@ class LogReader:
             except UNDECODABLE as error:
                 self.close()
                 why: Headers = ((UNREADABLE, type(error).__name__.encode()),)
+                if isinstance(error, UnsupportedCodecError):
+                    why += ((CODEC, _codec_of(error).encode()),)
                 if isinstance(error, BatchTooLarge):
                     why += (
                         ("packed_bytes", str(error.packed).encode()),
