@@ -3,8 +3,8 @@
 Everything is found in the history of clusters, so it is made of updates alone. A figure of the span
 (the share of a state, the readings of a client, the mean of a feature within a state) is compared
 with the same figure of earlier spans of the same length at the same time of the day: of days of the
-same kind (Monday to Friday, or weekend) for a span of less than a day, of earlier weeks for one of
-more than three. Its chance is that of Student's t for one more value beside those (a prediction
+same kinds (Monday to Friday, or weekend) for a span of up to three days, of earlier weeks for a
+longer one. Its chance is that of Student's t for one more value beside those (a prediction
 interval, Hahn and Meeker, Statistical Intervals, 1991), of shares and counts after a transformation
 in which their variance does not depend on their size (Anscombe, Biometrika 35, 1948), and never
 with a smaller variance than so many readings have by chance. All chances are multiplied by the
@@ -53,9 +53,9 @@ EARLIER_MAX: Final = 28
 """earlier spans that are compared"""
 EARLIER_MIN: Final = 5
 """earlier spans without which nothing is said about chance"""
-SHORT_DAYS: Final = 1
 LONG_DAYS: Final = 3
-"""spans of less days are compared with those of days of the same kind, of more with weeks"""
+"""spans of up to as many days are compared with those of days of the same kinds, others with
+weeks"""
 WEEK_DAYS: Final = 7
 HOURS_MAX: Final = 400
 """half hours of a span that are looked at one by one; of a longer one days are"""
@@ -182,20 +182,46 @@ def earlier_spans(span: Span, oldest: int) -> list[Span]:
     By the calendar of the server, so that the change to summer time moves no time of the day.
     """
     days = -(-(span.end - span.first) // DAY_S)
-    is_short = span.end - span.first < SHORT_DAYS * DAY_S
-    step = days if days <= LONG_DAYS else -(-days // WEEK_DAYS) * WEEK_DAYS
+    if days > LONG_DAYS:
+        return _spans_before(span, oldest, -(-days // WEEK_DAYS) * WEEK_DAYS, None)
+    alike = _spans_before(span, oldest, 1, _kinds_of_days(span))
+    # Beside days of any kind less stands out, and a first weekend would, wrongly.
+    if alike and len(alike) < EARLIER_MIN:
+        return _spans_before(span, oldest, 1, None)
+    return alike
+
+
+def _spans_before(
+    span: Span, oldest: int, step_days: int, kinds: Sequence[bool] | None
+) -> list[Span]:
+    """The earlier spans of the same length, whole steps before; `kinds` of their days, None for
+    any."""
     here = datetime.fromtimestamp(span.first)
     found: list[Span] = []
-    back = step
+    nearest = span
+    back = step_days
     while len(found) < EARLIER_MAX:
-        there = here - timedelta(days=back)
-        first = int(there.timestamp()) // COARSE_S * COARSE_S
+        first = int((here - timedelta(days=back)).timestamp()) // COARSE_S * COARSE_S
         if first < oldest:
             break
-        if not is_short or is_weekend(there) == is_weekend(here):
-            found.append(Span(first, first + span.end - span.first))
-        back += step
+        there = Span(first, first + span.end - span.first)
+        # Spans that overlap would have readings in common, and vary less than others.
+        is_apart = there.end <= nearest.first
+        if is_apart and (kinds is None or _kinds_of_days(there) == kinds):
+            found.append(there)
+            nearest = there
+        back += step_days
     return found
+
+
+def _kinds_of_days(span: Span) -> list[bool]:
+    """Whether each day that a span touches is of a weekend."""
+    first = datetime.fromtimestamp(span.first).date()
+    last = datetime.fromtimestamp(span.end - 1).date()
+    kinds = []
+    for number in range((last - first).days + 1):
+        kinds.append(is_weekend(first + timedelta(days=number)))
+    return kinds
 
 
 def predicted(observed: float, earlier: Sequence[float], variance_min: float) -> float:

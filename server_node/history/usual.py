@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
 import numpy as np
 
@@ -175,6 +175,6 @@ def like_times(now: int) -> list[int]:
     return times
 
 
-def is_weekend(day: datetime) -> bool:
+def is_weekend(day: date) -> bool:
     """Whether a day is a Saturday or a Sunday."""
     return day.weekday() >= 5

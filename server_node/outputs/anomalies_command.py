@@ -143,7 +143,7 @@ def anomalies(
 
     Each figure (the share of a state, the readings of a client, the mean of a feature within a
     state) is compared with the same of earlier spans at the same time of the day, of days of the
-    same kind or of earlier weeks.
+    same kinds or of earlier weeks.
     """
     config = load_config(file)
     chosen = chosen_model(model, config.resolved.models, file)

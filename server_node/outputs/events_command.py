@@ -30,6 +30,8 @@ from shoal.telemetry.events import log_event, start_logging
 from shoal.transports import open_log
 from shoal.transports.base import Log, Record, beginning
 
+IDS_MAX = 10_000
+"""newest events of which a list remembers that it has shown them"""
 client_option = click.option(
     "--client",
     type=CLIENT_NAME,
@@ -52,7 +54,7 @@ def events() -> None:
 @click.option("--follow", is_flag=True, help="Go on with new events until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event.")
 def list_(file: Path, client: str | None, model: str | None, follow: bool, as_json: bool) -> None:
-    """List the events that the log still has, oldest first."""
+    """List the events that the log still has, oldest first, each once."""
     config = load_config(file)
     if model is not None and config.contract.model(model) is None:
         names = ", ".join(known.name for known in config.contract.models)
@@ -61,12 +63,19 @@ def list_(file: Path, client: str | None, model: str | None, follow: bool, as_js
     listed = False
     with _events_log(config, client) as (log, topic), stopped_by_signals() as stop:
         positions = beginning(log, topic.name)
+        seen: dict[str, None] = {}
         while not stop.is_set():
             records, positions = log.read(topic.name, positions, timeout_s=timeout_s)
             for record in records:
                 event = _decoded(topic, record)
                 if event is None or model not in (None, event.model):
                     continue
+                # A server that was killed publishes what it is not sure of once more.
+                if event.id in seen:
+                    continue
+                seen[event.id] = None
+                if len(seen) > IDS_MAX:
+                    del seen[next(iter(seen))]
                 click.echo(record.value if as_json else _line(event))
                 listed = True
             if not records and not follow:
@@ -190,8 +199,12 @@ def _decoded(topic: Topic, record: Record) -> Event | None:
 
 def _line(event: Event) -> str:
     moment = "no time"
-    if event.at is not None:
-        text = datetime.fromtimestamp(event.at, UTC).isoformat(timespec="seconds")
+    at = event.at
+    # That of the newest reading, as on the page: a file of last year is learnt within seconds.
+    if isinstance(event, ClusterEventMessage) and event.reading_at is not None:
+        at = event.reading_at
+    if at is not None:
+        text = datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
         moment = text.replace("+00:00", "Z")
     # What a sensor does alone is of no model.
     return " ".join(part for part in (moment, event.model, event.text or event.kind) if part)

@@ -1,11 +1,14 @@
-"""Rooms of an office building with planted truth: readings at 5 minutes, and one outage.
+"""Rooms of an office building with planted truth, and readings at 5 minutes.
 
-Offices are used by day and empty by night and at weekends; a server room is always the same, but
-for three hours in which its cooling fails: it goes from 21 to 37 °C, with its fans silent.
+Offices are used by day and empty by night, at weekends and on holidays; a server room is always the
+same, but for three hours in which its cooling fails: it goes from 21 to 37 °C, with its fans
+silent. Sensors fail as well: the temperature of one room is measured by another sensor from some
+day on, and the sound of another one stays at one value for a day.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -21,6 +24,7 @@ from shoal.protocol.topics import READINGS, READINGS_SETTINGS, SITE_EVENTS
 from shoal.runtime.logs import open_client_log
 from shoal.transports.base import latest
 from shoal.transports.sqlite.log import SqliteLog
+from tests.small_plant import Clock
 
 STEP_S: Final = 300
 A_DAY: Final = 86_400 // STEP_S
@@ -29,6 +33,18 @@ START: Final = 1_704_067_200.0
 SERVER_ROOM: Final = "server-room"
 OUTAGE_ROWS: Final = 36
 OUTAGE_HOUR: Final = 14
+OFFICE: Final = "office"
+MEETING_ROOM: Final = "meeting-room"
+DAYS: Final = 46
+SNAPSHOT_S: Final = 86_400
+OUTAGE_DAY: Final = 16
+STUCK_DAY: Final = 22
+STUCK_HOUR: Final = 10
+EXCHANGE_DAY: Final = 29
+EXCHANGED_BY: Final = 2.5
+"""degrees by which the new sensor shows more"""
+HOLIDAYS: Final = range(42, 44)
+"""a Monday and a Tuesday"""
 
 FILE: Final = """
 [federation]
@@ -60,14 +76,15 @@ address = "sqlite:federation.db"
 folder = "clients"
 label = true
 publish_labels = {publish_labels}
-publish_readings = 1152
+publish_readings = 72
 publish_s = 86400
-batch_readings_max = 1152
+batch_readings_max = 288
 [server]
 folder = "server"
 pool_clients = 1
-snapshot_updates = {rooms}
-snapshot_s = 86400
+unusual_per_month = 0
+snapshot_updates = 12
+snapshot_s = {snapshot_s}
 port = 0
 """
 
@@ -88,13 +105,13 @@ def wander(rng: np.random.Generator, n: int, persistence: float = 0.9) -> NDArra
     return series
 
 
-def office(days: int, seed: int) -> NDArray[np.float64]:
-    """(n, 3) readings of a room that people use from Monday to Friday."""
+def office(days: int, seed: int, holidays: Container[int] = ()) -> NDArray[np.float64]:
+    """(n, 3) readings of a room that people use from Monday to Friday, but on no holiday."""
     rng = np.random.default_rng([1, seed])
     n = days * A_DAY
     used = np.zeros(n, dtype=bool)
     for day in range(days):
-        if day % 7 < 5:
+        if day % 7 < 5 and day not in holidays:
             begin, end = rng.normal([8.5, 17.5], 0.4) * 3600 / STEP_S
             used[day * A_DAY + int(begin) : day * A_DAY + int(end)] = True
     temperature = np.where(used, 23.5, 20.0) + 0.5 * wander(rng, n)
@@ -118,6 +135,20 @@ def server_room(days: int, seed: int = 0, outage_day: int | None = None) -> NDAr
     return np.column_stack([temperature, light, sound])
 
 
+def planted_rooms() -> dict[str, NDArray[np.float64]]:
+    """(n, 3) readings of each room, with all that happens in them."""
+    office_readings = office(DAYS, 0, HOLIDAYS)
+    begin = STUCK_DAY * A_DAY + STUCK_HOUR * 3600 // STEP_S
+    office_readings[begin : begin + A_DAY, 2] = office_readings[begin, 2]
+    meeting_readings = office(DAYS, 3, HOLIDAYS)
+    meeting_readings[EXCHANGE_DAY * A_DAY :, 0] += EXCHANGED_BY
+    return {
+        OFFICE: office_readings,
+        MEETING_ROOM: meeting_readings,
+        SERVER_ROOM: server_room(DAYS, 0, OUTAGE_DAY),
+    }
+
+
 def write_room(config: Config, client: str, readings: NDArray[np.float64]) -> None:
     """Append the readings of a room to its own log."""
     folder = config.client.folder / client
@@ -139,13 +170,18 @@ def run_rooms(
     """Write a federation of these rooms, and run it to the end."""
     file = folder / "rooms.toml"
     text = FILE.format(
-        options=options, rooms=len(rooms), publish_labels=str(publish_labels).lower()
+        options=options, publish_labels=str(publish_labels).lower(), snapshot_s=SNAPSHOT_S
     )
     file.write_text(text, encoding="utf-8")
     config = load_config(file)
     for client, readings in rooms.items():
         write_room(config, client, readings)
-    with OneBox(config, list(rooms)) as box:
+    # After the readings: their times would be those of a sensor whose clock is ahead.
+    clock = Clock(START + DAYS * 86_400.0)
+    with OneBox(config, list(rooms), clock) as box:
+        box.run_until_idle()
+        # The snapshot of the last updates is due by time alone.
+        clock.now += SNAPSHOT_S
         box.run_until_idle()
     return config
 

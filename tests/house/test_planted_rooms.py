@@ -1,42 +1,115 @@
-"""What is told of rooms with planted truth: the outage of a server room, and nothing else."""
+"""What is told of rooms with planted truth: on site, by page, commands and in the federation.
+
+An outage, a sensor that is stuck, one that is exchanged, and a holiday: each is told, and nothing
+else.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from shoal.cli.main import shoal
 from shoal.config.settings import Config
+from shoal.onebox.federation import OneBox
+from shoal.protocol.events import SiteEvent
 from shoal.protocol.labels import Label
 from shoal.protocol.topics import LABELS
 from shoal.runtime.logs import open_client_log
+from shoal.server_node.history.store import HISTORY_FILE, HistoryReader
+from shoal.server_node.outputs.web import create_app, predict
+from shoal.server_node.report.status import StatusBoard
 from shoal.transports.base import latest
 from tests.house.planted_rooms import (
+    A_DAY,
+    DAYS,
+    EXCHANGE_DAY,
+    EXCHANGED_BY,
+    HOLIDAYS,
+    MEETING_ROOM,
+    OFFICE,
+    OUTAGE_DAY,
+    OUTAGE_HOUR,
     OUTAGE_ROWS,
     SERVER_ROOM,
     START,
     STEP_S,
-    office,
+    STUCK_DAY,
+    STUCK_HOUR,
     outage_begin,
+    planted_rooms,
     run_rooms,
-    server_room,
     site_events,
 )
 from tests.house.small_federation import all_records
+from tests.server_node.web_client import WebClient
 
-DAYS = 24
-OUTAGE_DAY = 20
+DAY_S = 86_400
 BEGIN = outage_begin(OUTAGE_DAY)
 STREAK = 10
 """default of [client] novel_streak"""
+STUCK_FROM = START + STUCK_DAY * DAY_S + STUCK_HOUR * 3600
+EXCHANGED = START + EXCHANGE_DAY * DAY_S
+USED_LIGHT = 250.0
+"""lux above which an office is used"""
+# The tree is cut less often than by default, which takes half of the time.
+OPTIONS = "options = { rebuild_readings = 2000 }"
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """The federation after its last reading, and what it shows."""
+
+    config: Config
+    file: Path
+    client: WebClient
+
+    def get(self, path: str) -> Any:
+        answer = self.client.get(path)
+        assert answer.status_code == 200, path
+        return answer.json()
+
+    def printed(self, *arguments: str) -> str:
+        ran = CliRunner().invoke(shoal, [*arguments, "--config", str(self.file)])
+        assert ran.exception is None, ran.output
+        return ran.stdout
+
+    def cluster_at(self, **centre: float) -> dict[str, Any]:
+        """The cluster whose centre is nearest to these values, among those that are on the page."""
+        report = self.get("/v1/clusters?model=clusters")
+        places = [feature["name"] for feature in report["features"]]
+
+        def distance(cluster: dict[str, Any]) -> float:
+            away = [cluster["centre"][places.index(name)] - centre[name] for name in centre]
+            return float(np.abs(away).max())
+
+        nearest: dict[str, Any] = min(report["clusters"], key=distance)
+        return nearest
 
 
 @pytest.fixture(scope="module")
-def rooms(tmp_path_factory: pytest.TempPathFactory) -> Config:
-    readings = {"office": office(DAYS, 0), SERVER_ROOM: server_room(DAYS, 0, OUTAGE_DAY)}
-    return run_rooms(tmp_path_factory.mktemp("rooms"), readings, publish_labels=True)
+def rooms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rooms]:
+    folder = tmp_path_factory.mktemp("rooms")
+    readings = planted_rooms()
+    config = run_rooms(folder, readings, OPTIONS, publish_labels=True)
+    with OneBox(config, list(readings)) as box:
+        # As after a kill: what was learnt since the newest checkpoint is learnt again.
+        box.run_until_idle()
+        status = replace(box.server.status(), ended=True)
+        history = HistoryReader(config.server.folder / HISTORY_FILE)
+        registry = box.server.metrics.registry
+        app = create_app(StatusBoard(status), registry, predict, history=history)
+        yield Rooms(config, folder / "rooms.toml", WebClient(app))
 
 
 def labels_of(config: Config, client: str) -> dict[int, Label]:
@@ -49,31 +122,41 @@ def labels_of(config: Config, client: str) -> dict[int, Label]:
     return labels
 
 
-def test_the_outage_is_told_once_and_soon_and_nothing_else(rooms: Config) -> None:
-    assert site_events(rooms, "office") == []
-    events = site_events(rooms, SERVER_ROOM)
+def of_kind(events: list[SiteEvent], kind: str) -> SiteEvent:
+    """The only event of this kind."""
+    (event,) = (event for event in events if event.kind == kind)
+    return event
+
+
+def utc(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def test_the_outage_is_told_once_and_soon_and_nothing_else_of_its_room(rooms: Rooms) -> None:
+    events = site_events(rooms.config, SERVER_ROOM)
     assert sorted(event.kind for event in events) == [
         "new_here",
         "novel_streak",
         "novel_streak_ended",
     ]
-    (new_here,) = (event for event in events if event.kind == "new_here")
+    new_here = of_kind(events, "new_here")
     assert new_here.at == START + (BEGIN + STREAK - 1) * STEP_S
-    assert new_here.outside == {"Temperature": "above", "Sound": "below"}
+    assert new_here.outside is not None
+    assert new_here.outside["Temperature"] == "above"
+    assert new_here.outside["Sound"] == "below"
     # The first days may still wait for a label, as readings from before the first snapshot do.
-    found = re.search(r"on 0 of (\d+) days before", new_here.text)
-    assert found is not None
-    assert OUTAGE_DAY - 4 <= int(found[1]) <= OUTAGE_DAY
-    (ended,) = (event for event in events if event.kind == "novel_streak_ended")
-    assert ended.outside == {"Temperature": "above", "Sound": "below"}
+    days = re.search(r"on 0 of (\d+) days before", new_here.text)
+    assert days is not None
+    assert OUTAGE_DAY - 4 <= int(days[1]) <= OUTAGE_DAY
+    ended = of_kind(events, "novel_streak_ended")
     # Of the readings right after it one may be novel by chance, which makes the end a little later.
     assert 0 <= ended.readings - OUTAGE_ROWS <= 1
     late = (ended.at or 0.0) - START - (BEGIN + OUTAGE_ROWS + STREAK - 1) * STEP_S
     assert 0 <= late < STREAK * STEP_S
 
 
-def test_every_reading_of_the_outage_is_novel_and_says_why(rooms: Config) -> None:
-    labels = labels_of(rooms, SERVER_ROOM)
+def test_every_reading_of_the_outage_is_novel_and_says_why(rooms: Rooms) -> None:
+    labels = labels_of(rooms.config, SERVER_ROOM)
     outage = [labels[number] for number in range(BEGIN, BEGIN + OUTAGE_ROWS)]
     assert all(label.new_here and label.usual_in for label in outage)
     assert all(label.reasons for label in outage)
@@ -82,10 +165,148 @@ def test_every_reading_of_the_outage_is_novel_and_says_why(rooms: Config) -> Non
     assert sum(bool(label.usual_in) for label in others) < 0.003 * len(others)
 
 
-def test_the_outage_is_in_the_federation_where_labels_are_published(rooms: Config) -> None:
-    records = all_records(rooms.log.address, rooms.contract.labels_topic)
+def test_the_stuck_sensor_is_told_while_it_is_stuck_and_nothing_else_of_its_room(
+    rooms: Rooms,
+) -> None:
+    events = site_events(rooms.config, OFFICE)
+    stuck = of_kind(events, "stuck")
+    assert stuck.feature == "Sound"
+    # Sound is never twice the same by chance, so hours are enough.
+    assert STUCK_FROM < (stuck.at or 0.0) <= STUCK_FROM + 3 * 3600
+    assert stuck.readings == ((stuck.at or 0.0) - STUCK_FROM) / STEP_S + 1
+    assert f"({stuck.readings} readings)" in stuck.text
+    ended = of_kind(events, "stuck_ended")
+    assert ended.at == STUCK_FROM + DAY_S
+    assert ended.text == "Sound has another value again, after 24 hours (288 readings)"
+    # At night, too, it shows the loudness of a day: what is novel, or new here, is the fault.
+    for event in events:
+        assert STUCK_FROM < (event.at or 0.0) < STUCK_FROM + DAY_S + STREAK * STEP_S, event.text
+        # A novel reading may be a little beyond in another feature as well, by chance.
+        assert event.outside is None or next(iter(event.outside)) == "Sound", event.text
+
+
+def test_the_exchanged_sensor_is_told_with_its_day_and_shift_and_nothing_else_of_its_room(
+    rooms: Rooms,
+) -> None:
+    events = site_events(rooms.config, MEETING_ROOM)
+    shift = of_kind(events, "level_shift")
+    said = re.fullmatch(
+        r"Temperature within cluster \d+ is higher by ([\d.]+) °C \([\d.]+ standard deviations\)"
+        r" since (\S+)",
+        shift.text,
+    )
+    assert said is not None, shift.text
+    assert float(said[1]) == pytest.approx(EXCHANGED_BY, abs=0.3)
+    assert said[2] == utc(EXCHANGED)[:10]
+    assert EXCHANGED + 10 * DAY_S <= (shift.at or 0.0) <= EXCHANGED + 13 * DAY_S
+    # Nothing before it; and what is novel becomes usual within days.
+    for event in events:
+        if event is not shift:
+            assert event.kind in {"novel_streak", "novel_streak_ended"}, event.text
+            assert EXCHANGED < (event.at or 0.0) < EXCHANGED + 7 * DAY_S, event.text
+            assert [*(event.outside or {}).items()][:1] == [("Temperature", "above")], event.text
+
+
+def test_the_outage_is_in_the_federation_where_labels_are_published(rooms: Rooms) -> None:
+    records = all_records(rooms.config.log.address, rooms.config.contract.labels_topic)
     published = [json.loads(record.value or b"{}") for record in records]
-    events = [event for event in published if event.get("kind")]
-    assert [(event["kind"], event["client"]) for event in events] == [("new_here", SERVER_ROOM)]
-    labels = [label for label in published if label.get("new_here") is True]
-    assert len(labels) == OUTAGE_ROWS
+    told = [(event["kind"], event["client"]) for event in published if event.get("kind")]
+    assert ("new_here", SERVER_ROOM) in told
+    assert ("stuck", OFFICE) in told
+    assert MEETING_ROOM not in {client for _, client in told}
+    outage = [label for label in published if label.get("new_here") is True]
+    assert sum(label["client"] == SERVER_ROOM for label in outage) == OUTAGE_ROWS
+
+
+def test_shares_and_counts_of_the_page_are_the_truth(rooms: Rooms) -> None:
+    readings = planted_rooms()
+    n = sum(len(of_room) for of_room in readings.values())
+    report = rooms.get("/v1/clusters?model=clusters")
+    assert report["counted"]["readings"] == n == 3 * DAYS * A_DAY
+    assert report["counted"]["start"] == START
+    assert report["counted"]["end"] == START + DAYS * DAY_S
+    offices = np.concatenate([readings[OFFICE], readings[MEETING_ROOM]])
+    used = rooms.cluster_at(Light=500.0)
+    assert used["share"] == pytest.approx((offices[:, 1] > USED_LIGHT).sum() / n, abs=0.01)
+    machines = rooms.cluster_at(Sound=68.0)
+    assert machines["share"] == pytest.approx(1 / 3 - OUTAGE_ROWS / n, abs=0.01)
+    assert machines["now_share"] == pytest.approx(1 / 3, abs=0.01)
+    assert machines["fed_by_text"] == f"{SERVER_ROOM} 100 %"
+    assert used["now_share"] == 0.0, "the last reading is of a night"
+    night = [
+        cluster
+        for cluster in report["clusters"]
+        if cluster["identity"] not in {used["identity"], machines["identity"]}
+    ]
+    share = sum(cluster["share"] for cluster in night)
+    assert share == pytest.approx(((offices[:, 1] <= USED_LIGHT).sum() + OUTAGE_ROWS) / n, abs=0.01)
+
+
+def test_events_of_the_federation_have_the_times_of_readings_and_are_the_same_everywhere(
+    rooms: Rooms,
+) -> None:
+    [model] = rooms.get("/v1/status?model=clusters")["models"]
+    events = model["clustering"]["events"]
+    lines = rooms.printed("events", "list").splitlines()
+    assert lines == [f"{utc(event['at'])} clusters {event['text']}" for event in events]
+    for event in events:
+        assert START < event["at"] < START + DAYS * DAY_S, "times are those of readings"
+
+
+def anomalies(rooms: Rooms, first: float, end: float) -> tuple[dict[str, Any], str]:
+    """What the page's API and the command say of a span: the same."""
+    span = f"from={first:.0f}&to={end:.0f}"
+    served = rooms.get(f"/v1/anomalies?model=clusters&{span}")
+    arguments = ("anomalies", "--from", utc(first)[:-1], "--to", utc(end)[:-1])
+    assert json.loads(rooms.printed(*arguments, "--json")) == served
+    return served, rooms.printed(*arguments)
+
+
+def test_the_anomalies_of_the_day_of_the_outage_are_those_of_the_server_room(rooms: Rooms) -> None:
+    day = START + OUTAGE_DAY * DAY_S
+    served, printed = anomalies(rooms, day, day + DAY_S)
+    assert {client["client"] for client in served["clients"]} == {SERVER_ROOM}
+    assert served["clients"][0]["observed"] == pytest.approx(OUTAGE_ROWS / A_DAY, abs=0.01)
+    assert served["clients"][0]["expected"] == 0.0
+    line = next(line for line in printed.splitlines() if SERVER_ROOM in line)
+    assert re.search(r" 1[23]\.\d %, expected 0\.0 %, chance below 0\.01 %", line), line
+    for hour in served["hours"]:
+        # An update has the readings of six hours, and spreads them over these.
+        apart = (hour["start"] - day) / 3600 - OUTAGE_HOUR
+        assert -6 <= apart <= 9
+
+
+def test_the_anomalies_of_the_holiday_are_those_of_the_offices(rooms: Rooms) -> None:
+    used = rooms.cluster_at(Light=500.0)["identity"]
+    first = START + HOLIDAYS.start * DAY_S
+    served, printed = anomalies(rooms, first, START + HOLIDAYS.stop * DAY_S)
+    ranked = [(client["client"], client["cluster"]) for client in served["clients"]]
+    assert set(ranked[:2]) == {(OFFICE, used), (MEETING_ROOM, used)}
+    assert SERVER_ROOM not in {client for client, _ in ranked}
+    readings = planted_rooms()
+    for client in served["clients"][:2]:
+        light = readings[client["client"]][: HOLIDAYS.start * A_DAY, 1]
+        weekday = np.arange(len(light)) // A_DAY % 7 < 5
+        usual = (light[weekday] > USED_LIGHT).mean()
+        assert client["observed"] == 0.0
+        assert client["expected"] == pytest.approx(usual, abs=0.02)
+    assert served["states"][0]["cluster"] == used
+    assert served["features"] == []
+    assert f"{OFFICE}: cluster {used}" in printed
+
+
+def test_the_exchanged_sensor_is_an_anomaly_of_its_feature(rooms: Rooms) -> None:
+    served, _ = anomalies(rooms, EXCHANGED, EXCHANGED + 3 * DAY_S)
+    assert {feature["feature"] for feature in served["features"]} == {"Temperature"}
+    assert SERVER_ROOM not in {client["client"] for client in served["clients"]}
+    for feature in served["features"]:
+        # Half of the readings of a state that two rooms share are of the new sensor.
+        assert 0 < feature["observed"] - feature["expected"] <= EXCHANGED_BY + 0.2
+
+
+def test_nothing_is_an_anomaly_of_a_day_on_which_nothing_happened(rooms: Rooms) -> None:
+    day = START + (OUTAGE_DAY - 2) * DAY_S - 4 * DAY_S
+    served, printed = anomalies(rooms, day, day + DAY_S)
+    for kind in ("clients", "features", "states", "hours"):
+        assert served[kind] == []
+    assert "Nothing has a chance below 1 %" in printed

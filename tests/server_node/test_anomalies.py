@@ -155,7 +155,7 @@ def day_of(span: Span) -> Span:
 
 def test_an_outage_of_one_room_is_what_ranks_first_among_clients_states_and_hours() -> None:
     anomalies = found(outage(), day_of(OUTAGE))
-    assert len(anomalies.earlier) == 28, "whole days are beside all days of four weeks"
+    assert len(anomalies.earlier) == 22, "a Wednesday is beside days from Monday to Friday"
     first = anomalies.clients[0]
     assert (first.client, first.cluster, first.title) == ("server", HOT, "cluster 3 (warm high)")
     assert first.observed == pytest.approx(3 / 24)
@@ -168,7 +168,9 @@ def test_an_outage_of_one_room_is_what_ranks_first_among_clients_states_and_hour
     assert state.observed == pytest.approx(3 / 24 / 3)
     hours = listed(anomalies.hours, 0.01)
     starts = sorted(hour.start for hour in hours if hour.cluster == HOT)
-    assert starts == list(range(OUTAGE.first, OUTAGE.end, COARSE_S))
+    outage_starts = range(OUTAGE.first, OUTAGE.end, COARSE_S)
+    assert set(starts) <= set(outage_starts)
+    assert len(starts) >= len(outage_starts) - 1, "a half hour of 90 readings may be too few"
     assert listed(anomalies.features, 0.01) == []
 
 
@@ -221,7 +223,7 @@ def test_a_feature_that_has_moved_within_one_state_is_found_in_its_unit() -> Non
     assert (feature.feature, feature.cluster) == (CONTRACT.features[0].name, NIGHT)
     assert feature.observed == pytest.approx(FEATURE.low + RANGE * 0.55, abs=0.01 * RANGE)
     assert feature.expected == pytest.approx(FEATURE.low + RANGE * 0.5, abs=0.01 * RANGE)
-    assert feature.earlier == 28
+    assert feature.earlier == 24, "days from Monday to Friday"
 
 
 def test_a_holiday_is_unusual_in_its_states_and_hours_of_work_and_in_no_feature() -> None:
@@ -237,7 +239,8 @@ def test_a_holiday_is_unusual_in_its_states_and_hours_of_work_and_in_no_feature(
     assert len(listed(anomalies.hours, 0.01)) == 18, "each half hour of it"
     assert listed(anomalies.features, 0.01) == []
     whole = found(office, day)
-    assert {state.cluster for state in listed(whole.states, 0.01)} <= {DAY, NIGHT}
+    assert {state.cluster for state in listed(whole.states, 0.01)} == {DAY, NIGHT}
+    assert {client.client for client in listed(whole.clients, 0.01)} == {"attic", "cellar"}
 
 
 def test_with_too_few_earlier_spans_no_chance_is_known() -> None:
@@ -280,17 +283,32 @@ def test_spans_are_whole_half_hours_within_the_history() -> None:
         whole_span(Bins([]), MODEL, None, None)
 
 
-def test_spans_of_days_are_beside_days_and_longer_ones_beside_weeks() -> None:
-    two = Span(MONDAY + 30 * DAY_S, MONDAY + 32 * DAY_S)
-    assert [two.first - span.first for span in earlier_spans(two, MONDAY)][:2] == [
-        2 * DAY_S,
-        4 * DAY_S,
+def days_back(span: Span, oldest: int = MONDAY) -> list[float]:
+    return [(span.first - earlier.first) / DAY_S for earlier in earlier_spans(span, oldest)]
+
+
+def test_spans_are_beside_days_of_the_same_kinds_and_longer_ones_beside_weeks() -> None:
+    wednesday = MONDAY + 30 * DAY_S
+    assert days_back(Span(wednesday, wednesday + DAY_S))[:5] == [1, 2, 5, 6, 7]
+    # None overlaps another one, and none reaches into a weekend.
+    assert days_back(Span(wednesday, wednesday + 2 * DAY_S))[:4] == [2, 6, 8, 13]
+    assert days_back(Span(wednesday, wednesday + 3 * DAY_S)) == [
+        3,
+        6,
+        9,
+        12,
+        15,
+        18,
+        21,
+        24,
+        27,
+        30,
     ]
-    ten = Span(two.first, two.first + 10 * DAY_S)
-    assert [two.first - span.first for span in earlier_spans(ten, MONDAY)] == [
-        14 * DAY_S,
-        28 * DAY_S,
-    ]
+    first_saturday = Span(MONDAY + 5 * DAY_S, MONDAY + 6 * DAY_S)
+    assert days_back(first_saturday) == [], "beside working days a weekend would be unusual"
+    friday_evening = MONDAY + 32 * DAY_S + 18 * 3600
+    assert days_back(Span(friday_evening, friday_evening + 12 * 3600)) == [*range(1, 29)]
+    assert days_back(Span(wednesday, wednesday + 10 * DAY_S)) == [14, 28]
 
 
 def test_a_chance_is_what_it_says_and_equal_values_show_no_certainty() -> None:
