@@ -112,4 +112,4 @@ def test_the_page_and_the_command_line_describe_it(tmp_path: Path) -> None:
     file = tmp_path / "plant.toml"
     file.write_text(FILE, encoding="utf-8")
     checked = CliRunner().invoke(check, [str(file)], catch_exceptions=False)
-    assert checked.output.endswith("Privacy: Rounded readings. Readings have 4 steps.\n")
+    assert "privacy     Rounded readings\n            Readings have 4 steps.\n" in checked.output
