@@ -4,9 +4,12 @@ estimators."""
 from __future__ import annotations
 
 import os
-from typing import Any, Final
+import warnings
+from collections.abc import Sequence
+from typing import Any, Final, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.choice import PATIENCE, bic
@@ -453,6 +456,9 @@ class FederatedSpectral(RoundsEstimator):
     """Landmark spectral clustering by sums of Gram matrices: clusters of any shape, in any number
     of features.
 
+    Told a number of clusters, `fit` warns of those that have fewer rows than a landmark stands for:
+    they are often a few rows far from all others, in place of a group.
+
     Parameters
     ----------
     n_clusters : int or "eigengap", default="eigengap"
@@ -524,6 +530,26 @@ class FederatedSpectral(RoundsEstimator):
         self.scale = scale
         self.verbose = verbose
         self.max_seconds = max_seconds
+
+    def fit(
+        self, X: ArrayLike | Sequence[ArrayLike], y: None = None, clients: ArrayLike | None = None
+    ) -> Self:
+        """Run the rounds; see `RoundsEstimator.fit`."""
+        super().fit(X, y, clients)
+        rows = np.bincount(self.labels_[self.labels_ >= 0])
+        least = len(self.labels_) / max(1, len(self.params_["landmark"]))
+        small = rows[rows < least]
+        # A number that is found counts parts that are apart, however small they are.
+        if len(small) and self.n_clusters != "eigengap":
+            sizes = ", ".join(str(size) for size in small.tolist())
+            warnings.warn(
+                f"{len(small)} of {len(rows)} clusters have fewer rows ({sizes}) than the "
+                f"{least:.0f} that a landmark stands for: a few rows far from all others may stand "
+                "in place of a group. Take fewer clusters or more landmarks, or leave them out",
+                UserWarning,
+                stacklevel=2,
+            )
+        return self
 
     def _options(self) -> dict[str, Any]:
         own = {"landmarks": self.landmarks, "prototypes": self.prototypes, "near": self.near}

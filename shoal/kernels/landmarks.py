@@ -27,6 +27,13 @@ VALUE_MIN: Final = 1e-5
 """smaller eigenvalues of the Laplacian count as this: parts that are tied so weakly are apart"""
 CLUSTERS_MAX: Final = 20
 """clusters that the eigengap finds at most"""
+PART_MIN: Final = 0.01
+"""least share of the mass of a cluster that is taken for one: the cut around a landmark or two with
+few ties to the others is small, however little they hold"""
+DEGREE_ADDED: Final = 0.01
+"""times the mean mass of a landmark: added to the mass of each where smaller clusters come apart,
+so that a cut around little mass is no light one (regularised Laplacian: Amini, Chen, Bickel and
+Levina 2013; Joseph and Yu 2016)"""
 STARTS: Final = 5
 STEPS: Final = 100
 MASS_MIN: Final = 1e-9
@@ -110,11 +117,14 @@ def add_gram(gram: Floats, which: Ints, weights: Floats) -> None:
     gram += np.bincount(cells.ravel(), (own * other).ravel(), q * q).reshape(q, q)
 
 
-def laplacian_spectrum(gram: Floats) -> tuple[Floats, Floats]:
+def laplacian_spectrum(gram: Floats, added: float = 0.0) -> tuple[Floats, Floats]:
     """Adjacency (q, q) of landmarks with mass -> eigenvalues (q,) of I - D^-1/2 A D^-1/2, ascending
     from 0, and D^-1/2 times its eigenvectors (q, q), one in each column. The largest entry of each
-    is positive."""
-    root = 1.0 / np.sqrt(gram.sum(axis=1))
+    is positive.
+
+    D has the mass of each landmark and `added`; with it, no eigenvalue has to be 0.
+    """
+    root = 1.0 / np.sqrt(gram.sum(axis=1) + added)
     values, vectors = np.linalg.eigh(gram * np.outer(root, root))
     vectors = vectors[:, ::-1]
     vectors = vectors * np.where(
@@ -201,6 +211,10 @@ def cut_graph(gram: Floats, clusters: int, seed: int) -> Cut:
     values, vectors = laplacian_spectrum(gram)
     k = min(clusters, len(values)) or eigengap(values, CLUSTERS_MAX)
     direction, found = _in_clusters(vectors, k, mass[live], seed)
+    # A number that is found counts parts that are apart, however small they are.
+    if clusters and np.bincount(found, mass[live]).min() < PART_MIN * mass.sum():
+        vectors = laplacian_spectrum(gram, DEGREE_ADDED * float(mass[live].mean()))[1]
+        direction, found = _in_clusters(vectors, k, mass[live], seed)
     if not clusters and k > 1 and not is_gap(gram, found):
         k = 1
         direction, found = _in_clusters(vectors, k, mass[live], seed)

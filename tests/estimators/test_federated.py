@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,9 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.cluster import KMeans
+from sklearn.datasets import load_breast_cancer, load_wine
+from sklearn.metrics import adjusted_rand_score
+from sklearn.preprocessing import StandardScaler
 
 from shoal.algorithms.registry import rounds_algorithm, rounds_names
 from shoal.algorithms.rounds.arrays import row_blocks
@@ -203,6 +207,25 @@ def test_a_number_of_clusters_that_cannot_be_is_an_error() -> None:
     ):
         with pytest.raises(SettingsError):
             wrong.fit(clients())
+
+
+def test_few_rows_far_from_all_others_are_no_spectral_cluster_of_their_own() -> None:
+    """Without regularisation their clusters take the place of groups: an ARI near 0."""
+    wine = load_wine()
+    rows = StandardScaler().fit_transform(wine.data)
+    model = FederatedSpectral(n_clusters=3).fit(rows)
+    assert adjusted_rand_score(wine.target, model.labels_) >= 0.75
+
+
+def test_a_warning_names_spectral_clusters_of_few_rows() -> None:
+    rows = StandardScaler().fit_transform(load_breast_cancer().data)
+    with pytest.warns(UserWarning, match=r"1 of 2 clusters have fewer rows \(\d\) than the \d "):
+        FederatedSpectral(n_clusters=2).fit(rows)
+    group = np.random.default_rng(5).normal(0.0, 1.0, (400, 2))
+    apart = np.vstack([group, group + 20.0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        FederatedSpectral(n_clusters=2).fit(apart)
 
 
 def test_scikit_learn_and_scipy_are_not_needed() -> None:
