@@ -31,11 +31,11 @@ from shoal.client_nodes.labelling.waiting import Sequences, WaitingReadings
 from shoal.client_nodes.monitoring import Labelled
 from shoal.client_nodes.snapshots import Snapshots
 from shoal.config.changes import Standing
-from shoal.config.contract import Feature, within
+from shoal.config.contract import Feature, rounded, within
 from shoal.config.resolved import ResolvedContract
 from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidState
-from shoal.kernels.arrays import Bools
+from shoal.kernels.arrays import Bools, Floats
 from shoal.protocol.events import SiteEvent
 from shoal.protocol.labels import Label, Reason, label_headers, label_key
 from shoal.protocol.parts import NO_PART, part_numbers
@@ -45,6 +45,8 @@ from shoal.saved_state import SavedState
 from shoal.transports.base import Log, Positions
 
 NOVELTY_DIGITS = 5
+REASONS_MAX = 3
+"""features named for one reading"""
 BACKLOG_WAIT_S = 0.25
 """wait for records of the backlog: a log on brokers has none at once"""
 
@@ -489,7 +491,7 @@ class Labeller:
         for place in np.flatnonzero(novel).tolist():
             compared_with = int(reference[place])
             name = clusters.names.get(compared_with) or f"cluster {compared_with}"
-            reasons = self._in_units(outside.get(place, []))
+            reasons = self._in_units(outside.get(place, []), of_day.unit[place])
             labels[place] = labels[place]._replace(usual_in=name, reasons=reasons)
         return labels
 
@@ -532,14 +534,22 @@ class Labeller:
             text=text,
         )
 
-    def _in_units(self, outside: Sequence[Outside]) -> tuple[Reason, ...]:
-        reasons = []
+    def _in_units(self, outside: Sequence[Outside], unit: Floats) -> tuple[Reason, ...]:
+        """The features in which a reading (d,), in unit coordinates, is outside as it is shown.
+
+        The farthest come first, at most `REASONS_MAX`.
+        """
+        reasons: list[Reason] = []
         for beyond in outside:
             feature = self._contract.contract.features[beyond.feature]
             low = _in_unit(beyond.low, feature)
             high = _in_unit(beyond.high, feature)
-            reasons.append(Reason(beyond.feature, beyond.above, low, high))
-        return tuple(reasons)
+            # Not clipped to the bounds: a reading may be shown beyond them.
+            value = feature.low + float(unit[beyond.feature]) * (feature.high - feature.low)
+            # "33.0: usual 30.0-33.0" would name a feature that is as it always is.
+            if rounded([value], feature)[0] not in rounded([low, high], feature):
+                reasons.append(Reason(beyond.feature, beyond.above, low, high))
+        return tuple(reasons[:REASONS_MAX])
 
 
 def _in_unit(end: float, feature: Feature) -> float:

@@ -23,10 +23,6 @@ VALUE_BINS: Final = 128
 QUANTILES: Final = (0.01, 0.99)
 
 
-REASONS_MAX: Final = 3
-"""features named for one reading"""
-
-
 CELLS_MAX: Final = 2**20
 """bins of all clusters together: 8 MiB"""
 
@@ -171,7 +167,7 @@ class UsualValues:
         # that always moves.
         score = np.where(beyond > 0, beyond, 0.0) / np.maximum(high - low, 1 / VALUE_BINS)
         outside = []
-        for j in np.argsort(-score, kind="stable")[:REASONS_MAX].tolist():
+        for j in np.argsort(-score, kind="stable").tolist():
             if score[j] > 0:
                 is_above = bool(unit[j] > high[j])
                 outside.append(Outside(j, is_above, float(low[j]), float(high[j])))

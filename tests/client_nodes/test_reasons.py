@@ -20,6 +20,7 @@ from shoal.client_nodes.labelling.novelty import KNOWN_MAX, KNOWN_MIN
 from shoal.client_nodes.labelling.streaks import Streaks
 from shoal.client_nodes.labelling.usual_values import VALUE_BINS, UsualValues
 from shoal.client_nodes.labelling.writers import CsvWriter
+from shoal.config.contract import rounded
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.codec import pack, unpack
@@ -284,6 +285,25 @@ def test_novel_readings_get_reasons_that_are_exported_with_values_and_published_
     value = {"warm": "39.5", "damp": "99"}[first.name]
     assert row["reason"].startswith(f"{first.name} {value}")
     assert row["reason"].endswith(f" in {own[0].usual_in}")
+
+
+def test_a_reason_names_no_feature_that_is_as_usual_as_it_is_shown(tmp_path: Path) -> None:
+    site = Site(tmp_path, label=True, novelty_quantile=0.99)
+    snapshot = known_snapshot(site.contract)
+    publish(site, snapshot)
+    usual_rows = near_nodes(snapshot, site.contract, 3000)
+    site.add_readings(np.concatenate([usual_rows, usual_rows]))
+    site.run()
+    labels = site.labels()
+    named = 0
+    for place, row in enumerate(usual_rows):
+        label = Label.decode(pack(labels[f"clusters/0/{3000 + place}".encode()]))
+        for reason in label.reasons:
+            feature = site.contract.features[reason.feature]
+            value, low, high = rounded([row[reason.feature], reason.low, reason.high], feature)
+            named += 1
+            assert float(value) > float(high) if reason.above else float(value) < float(low)
+    assert named > 0
 
 
 def test_the_site_events_of_a_client_are_listed_match_rules_and_go_to_the_sinks_of_the_site_only(
