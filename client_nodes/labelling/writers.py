@@ -63,7 +63,8 @@ class CsvWriter:
         self._features = features
         self._parts = parts
         self._rows = csv.writer(file, lineterminator="\n")
-        self._rows.writerow(columns_of(features, parts))
+        # Features have the names of columns of somebody's file.
+        self._rows.writerow(map(csv_cell, columns_of(features, parts)))
 
     def write(self, block: LabelledBlock) -> None:
         """See `Writer.write`."""

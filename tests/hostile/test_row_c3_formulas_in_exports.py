@@ -41,3 +41,13 @@ def test_a_name_that_begins_as_a_formula_is_a_text_in_an_export_of_labels(formul
     )
     (found,) = csv.DictReader(io.StringIO(out.getvalue()))
     assert (found["name"], found["warm"]) == (f"'{formula}", "-2.5")
+
+
+@pytest.mark.parametrize("formula", ["=cmd|calc!A1", "+1", "@sum", "-1"])
+def test_a_column_whose_name_is_a_formula_is_a_text_in_the_header_of_an_export(
+    formula: str,
+) -> None:
+    """The names of features are those of columns of somebody's file."""
+    out = io.StringIO()
+    CsvWriter(out, [Feature(name=formula, low=-10.0, high=50.0)])
+    assert next(csv.reader(io.StringIO(out.getvalue())))[1] == f"'{formula}"
