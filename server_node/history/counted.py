@@ -22,7 +22,8 @@ class CountedReadings:
     readings: int
     """readings in all, those that fell to no known cluster among them"""
     by_cluster: Mapping[int, int]
-    """identity -> readings that fell to it when they came; `NO_CLUSTER` for those of none"""
+    """identity -> readings that fell to it, by the first snapshot that had learnt from them;
+    `NO_CLUSTER` for those of none"""
 
     def share(self, identity: int) -> float:
         """Part of the readings that fell to a cluster, 0 to 1."""

@@ -274,7 +274,7 @@ function dwellText(dwell, { regimes, beside }) {
 function sharesOf(counted) {
   if (!counted) return "no history is kept to count shares from.";
   const unknown = counted.unknown_share ? `; ${percent(counted.unknown_share)} fell to no cluster known then` : "";
-  return `its share is of the ${count(counted.readings)} readings counted in ${duration(counted.end - counted.start)}, as they fell when they came${unknown}.`;
+  return `its share is of the ${count(counted.readings)} readings counted in ${duration(counted.end - counted.start)}, each as it fell when it was learnt${unknown}.`;
 }
 
 function notesOn(model, clustering) {
