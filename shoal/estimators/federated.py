@@ -39,6 +39,10 @@ MATRICES_PER_COMPONENT: Final = 8
 of the clients"""
 
 
+LANDMARK_ROWS_MIN: Final = 5
+"""rows for each landmark from which a cluster of fewer is worth a warning"""
+
+
 class FederatedKMeans(RoundsEstimator):
     """Federated k-means.
 
@@ -539,8 +543,9 @@ class FederatedSpectral(RoundsEstimator):
         rows = np.bincount(self.labels_[self.labels_ >= 0])
         least = len(self.labels_) / max(1, len(self.params_["landmark"]))
         small = rows[rows < least]
-        # A number that is found counts parts that are apart, however small they are.
-        if len(small) and self.n_clusters != "eigengap":
+        # A number that is found counts parts that are apart, however small they are; and of a small
+        # table a landmark stands for a row or two, which says nothing.
+        if len(small) and self.n_clusters != "eigengap" and least >= LANDMARK_ROWS_MIN:
             sizes = ", ".join(str(size) for size in small.tolist())
             warnings.warn(
                 f"{len(small)} of {len(rows)} clusters have fewer rows ({sizes}) than the "

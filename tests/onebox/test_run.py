@@ -191,7 +191,7 @@ def test_the_first_rejected_place_is_the_first_of_all_also_after_a_run_that_was_
     assert CliRunner().invoke(init_command, ["a.csv", "--public"]).exit_code == 0
     lines = (folder / "a.csv").read_text(encoding="cp1252").splitlines()
     for place in (7, 1500, ROWS - 3):
-        lines[place] = lines[place].rsplit(";", 1)[0] + ";?"
+        lines[place] = lines[place].rsplit(";", 1)[0] + ";warm"
     (folder / "a.csv").write_text("\n".join(lines) + "\n", encoding="cp1252")
     with open_run(
         load_config(folder / "a.toml"),

@@ -19,6 +19,7 @@ from shoal.onebox.audit import regressions
 from shoal.onebox.audit.regressions import audit_regressions
 from shoal.onebox.audit.statistics import EventFinding
 from shoal.onebox.audit.windows import audit_messages
+from shoal.privacy.formal import beliefs
 from shoal.privacy.ledger import Ledger
 from shoal.server_node.models.clients import Clients
 from shoal.simulation import counting
@@ -85,8 +86,8 @@ def publish_the_key_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counting.secrets, "token_bytes", bytes)
 
 
-def call_everything_strong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(privacy_report, "protection", lambda _: "Strong protection.")
+def state_the_beliefs_of_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(privacy_report, "beliefs", lambda epsilon: beliefs(epsilon / 100))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def call_everything_strong(monkeypatch: pytest.MonkeyPatch) -> None:
         (leave_out_empty_windows, "hidden presence"),
         (name_streams_alike, "names of streams"),
         (publish_the_key_of_the_library, "noise of the library"),
-        (call_everything_strong, "words"),
+        (state_the_beliefs_of_less, "words"),
     ],
 )
 def test_a_fault_that_is_back_is_refuted(

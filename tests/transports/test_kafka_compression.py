@@ -111,4 +111,4 @@ def test_a_reader_without_the_package_sets_packed_records_aside_and_reads_on(
     with closing(log_of(kafka_bootstrap, "none")) as log:
         assert everything(log, topic) == [None, PLAIN]
         (record,), _ = log.read(topic, {0: 0}, timeout_s=30.0)
-        assert record.headers == ((UNREADABLE, b"UnsupportedCodecError"),)
+        assert record.headers == ((UNREADABLE, b"UnsupportedCodecError"), ("codec", b"lz4"))

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from shoal.algorithms.claims import Claims
 from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.density_tree.arrays import SNAPSHOT as TREE_SNAPSHOT
-from shoal.algorithms.density_tree.arrays import UPDATE
+from shoal.algorithms.density_tree.arrays import UPDATE, blocks_of
 from shoal.algorithms.density_tree.claims import check_claims
 from shoal.algorithms.density_tree.counter import DensityTreeCounter
 from shoal.algorithms.density_tree.plan import PLAN_ARRAYS
@@ -133,12 +133,18 @@ class DrawnRowsServer:
     def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
         """Add noisy counts in the order given; nothing is random, so `key` is not used. Raises
         `InvalidData`."""
-        before = self._tree.plan_version
-        self._tree.absorb(contributions, key)
-        # Counts of the same plan move the drawn rows by little: to run the algorithm at each
-        # contribution would cost more than all the rest.
-        if self._tree.plan_version != before:
-            self._learn()
+        # All are checked before any is added: an error leaves the half as it was.
+        for contribution in contributions:
+            blocks_of(contribution.arrays, contribution.client)
+        # One by one: the algorithm runs on the rows that are there when the plan changes, whichever
+        # contributions come in the same call.
+        for contribution in contributions:
+            before = self._tree.plan_version
+            self._tree.absorb([contribution], key)
+            # Counts of the same plan move the drawn rows by little: to run the algorithm at each
+            # contribution would cost more than all the rest.
+            if self._tree.plan_version != before:
+                self._learn()
 
     def predict(self, rows: ArrayLike) -> Ints:
         """rows (n, d) in unit coordinates -> (n,) cluster of each, as the learner predicts. Raises
