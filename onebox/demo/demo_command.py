@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import sys
 import time
@@ -39,6 +40,7 @@ from shoal.server_node.ingest.request_publishing import request_publisher
 from shoal.server_node.outputs.web import page_server
 from shoal.server_node.report.build import Reports
 from shoal.server_node.report.status import ServerStatus
+from shoal.telemetry.events import start_logging
 from shoal.transports import open_log
 
 # A pipe gets lines, a terminal a table that is drawn anew: eight times a second looks steady.
@@ -241,6 +243,8 @@ def demo(**options: Any) -> None:
     def first_status(config: Config) -> ServerStatus:
         return replace(initial_status(config, time.time()), remark=remark)
 
+    # The faults of the demo's own rows, such as a pause of five days, are known and no news.
+    start_logging("demo", options["as_json"], logging.ERROR)
     interactive = sys.stdout.isatty() and not options["as_json"]
     with (
         stopped_by_signals() as stop,
