@@ -110,8 +110,8 @@ def host(
 
 def _serve_metrics(settings: ClientSettings, heartbeat: Heartbeat) -> HostMetrics:
     # Only a host that serves metrics loads the libraries for it.
-    from shoal.client_nodes.host_metrics import HostMetrics  # noqa: PLC0415 - loaded only with a metrics_port
-    from shoal.runtime.health import serve  # noqa: PLC0415 - loaded only with a metrics_port
+    from shoal.client_nodes.host_metrics import HostMetrics  # noqa: PLC0415 - for metrics alone
+    from shoal.runtime.health import serve  # noqa: PLC0415 - for metrics alone
 
     on_site = settings.metrics_on_site or is_loopback(settings.metrics_host)
     metrics = HostMetrics(on_site=on_site)

@@ -457,7 +457,7 @@ def _client_column(cells: Mapping[str, _Cells], times: Sequence[str]) -> str | N
         are_whole = bool((numbers == np.round(numbers)).all())
         values = len(set(column.texts))
         come_back = len(column.texts) >= 5 * values
-        # With an empty cell some readings would be of nobody.
+        # A reading with an empty cell would belong to no client.
         is_whole = len(column.texts) == len(column.all_texts)
         if are_whole and come_back and is_whole and 2 <= values <= CLIENTS_MAX:
             return name

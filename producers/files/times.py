@@ -56,7 +56,10 @@ FOLD_S = 900.0
 """seconds by which the clock steps back, at least, where the second pass of an hour begins"""
 _OFFSET = re.compile(r"(?:UTC|GMT|Z)?\s*([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE)
 _ZONE_IN_NAME = re.compile(
-    r"(?:^|[\s,;_(\[])((?:GMT|UTC)\s*(?:[+-]\d{1,2}(?::?\d{2})?)?|[A-Z][a-z]+/[A-Z][A-Za-z_]+)[\])]*$",
+    r"(?:^|[\s,;_(\[])"
+    # "UTC+01:00", or a name as the IANA database has them, "Europe/Berlin".
+    r"((?:GMT|UTC)\s*(?:[+-]\d{1,2}(?::?\d{2})?)?|[A-Z][a-z]+/[A-Z][A-Za-z_]+)"
+    r"[\])]*$",
 )
 
 

@@ -178,7 +178,10 @@ def helper(key: Path, folder: Path | None, as_json: bool) -> None:
     is lost is of no use any more. Making one needs the extra `masked`.
     """
     from shoal.privacy.masks import helper_public  # noqa: PLC0415 - needs an extra
-    from shoal.runtime.helper_state import check_no_helper_state, make_helper_state  # noqa: PLC0415 - for helpers only
+    from shoal.runtime.helper_state import (  # noqa: PLC0415 - for helpers alone
+        check_no_helper_state,
+        make_helper_state,
+    )
 
     made = not key.exists()
     if made:

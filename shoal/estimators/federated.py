@@ -543,8 +543,8 @@ class FederatedSpectral(RoundsEstimator):
         rows = np.bincount(self.labels_[self.labels_ >= 0])
         least = len(self.labels_) / max(1, len(self.params_["landmark"]))
         small = rows[rows < least]
-        # A number that is found counts parts that are apart, however small they are; and of a small
-        # table a landmark stands for a row or two, which says nothing.
+        # A number that is found counts parts that are apart, however small they are. In a small
+        # table a landmark stands for a row or two, and any cluster of few rows would be named.
         if len(small) and self.n_clusters != "eigengap" and least >= LANDMARK_ROWS_MIN:
             sizes = ", ".join(str(size) for size in small.tolist())
             warnings.warn(

@@ -1,8 +1,8 @@
 """The state of a helper of masked counts, which is made together with its key.
 
 What a helper has unmasked is in its state alone. With a key and without this state it would unmask
-windows a second time with other noise, for whoever plays their messages to it; so such a key is of
-no use any more.
+windows a second time with other noise if their messages are published to it again, so such a key is
+refused.
 """
 
 from __future__ import annotations

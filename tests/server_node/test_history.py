@@ -436,7 +436,7 @@ def test_a_flipped_bit_in_a_bin_costs_no_update_and_no_bin(tmp_path: Path, found
     after = site.run()
     assert (tmp_path / DAMAGED_FILE).exists()
     assert bins_of(site)[0] == before[0]
-    assert [readings_in(one) for one in bins_of(site)] == [40, 80]
+    assert [readings_in(counted) for counted in bins_of(site)] == [40, 80]
     undisturbed = site_in(tmp_path / "undisturbed")
     undisturbed.send(*updates_at(undisturbed, START, START + 300))
     undisturbed.run()
@@ -469,7 +469,7 @@ def test_a_full_disk_is_no_damage(tmp_path: Path) -> None:
         (pages,) = store._file.execute("PRAGMA page_count").fetchone()
         store._file.execute(f"PRAGMA max_page_count={pages}")
         with pytest.raises(LogUnavailable, match="make room"):
-            store.apply([HistoryRecord(one.record_key, one) for one in more])
+            store.apply([HistoryRecord(message.record_key, message) for message in more])
         assert store.bin(BinKey("clusters", FINE_S, START)) == first
     assert not (tmp_path / DAMAGED_FILE).exists()
 
