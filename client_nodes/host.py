@@ -91,6 +91,8 @@ class Host:
         self._clients: dict[str, HostedClient] = {}
         self._refused: set[str] = set()
         """clients that have come when `clients_max` were there"""
+        self._said_none = False
+        """whether it was logged that there is no client"""
         self._looked_at = -math.inf
         self._shown_at = -math.inf
         self._lag_asked_at = -math.inf
@@ -173,6 +175,9 @@ class Host:
                 )
                 continue
             self._clients[name] = HostedClient(self._config, name, self._clock, self._contract_by)
+        if not self._clients and not self._said_none:
+            self._said_none = True
+            log_event("no_clients", logging.WARNING, folder=str(self._config.readings_folder))
 
     def _check_any_left(self) -> None:
         failures = self.failures()
@@ -195,6 +200,15 @@ def left_out(failures: dict[str, ShoalError], clients: int) -> InvalidState:
     """The error of a host that has left clients out, with the first of them."""
     name, error = next(iter(failures.items()))
     return InvalidState(f"{len(failures)} of {clients} clients were left out; {name}: {error}")
+
+
+def served_none(config: Config) -> SettingsError:
+    """The error of a host that has ended without a single client."""
+    return SettingsError(
+        f"no client was served: no folder in {config.readings_folder} has a readings log"
+        f" ({READINGS_FILE}). Start a producer with the same file, check [client] folder, or name"
+        " clients with --name"
+    )
 
 
 @contextmanager

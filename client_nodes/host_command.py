@@ -19,7 +19,7 @@ from shoal.cli.options import (
     verbose_option,
 )
 from shoal.client_nodes.client_command import SERVER_START_S
-from shoal.client_nodes.host import Host, left_out, open_host
+from shoal.client_nodes.host import Host, left_out, open_host, served_none
 from shoal.config.sections import ClientSettings, is_loopback
 from shoal.config.settings import load_config
 from shoal.kernels.forms import PROCESS
@@ -103,6 +103,9 @@ def host(
     log_event("stopped", clients=len(served.clients), **shareable)
     if as_json:
         click.echo(json.dumps({"clients": len(served.clients), **shareable}))
+    # One that was stopped while it waited for its first device has done what it was asked to.
+    if not served.clients and not stop.is_set():
+        raise served_none(config)
     failures = served.failures()
     if failures:
         raise left_out(failures, len(served.clients))

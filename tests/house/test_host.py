@@ -261,6 +261,16 @@ def test_metrics_of_a_host_are_sums_and_the_clients_that_are_furthest_behind(
     assert again.registry.get_sample_value("shoal_host_readings_total", {"result": "read"}) == 0
 
 
+def test_a_host_without_a_client_says_so_and_where_it_has_looked(tmp_path: Path) -> None:
+    file = create_federation(tmp_path, [])
+    arguments = ["host", "--config", str(file), "--until-idle", "0.1"]
+    process = Process(arguments, tmp_path / "host.log")
+    with killed_on_exit([process]):
+        process.end(2)
+    assert "no_clients" in process.log_text()
+    assert f"no folder in {tmp_path / 'clients'} has a readings log" in process.log_text()
+
+
 def test_a_broker_does_not_tell_which_clients_there_are(tmp_path: Path) -> None:
     file = create_federation(tmp_path, [])
     text = file.read_text(encoding="utf-8") + '[readings]\naddress = "kafka://127.0.0.1:1"\n'
