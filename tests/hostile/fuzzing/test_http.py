@@ -170,7 +170,9 @@ def test_no_changed_request_makes_the_page_fail() -> None:
             try:
                 status = asyncio.run(respond(app, case))
             except Exception as wrong:
-                raise AssertionError(f"case {number}: {case['method']} {case['path']}") from wrong
+                raise AssertionError(
+                    f"case {number}: {case['method']} {case['path']}: {wrong!r}"
+                ) from wrong
             assert status < 500 or status == 503, (
                 f"case {number}: {status} for {case['method']} {case['path']}"
             )
