@@ -134,9 +134,11 @@ class States(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         self._learner = learner
         self._names = column_names(X)
         labels = learner.labels(0, len(rows))
-        if (labels == NO_STATE).any():
+        forgotten = labels == NO_STATE
+        forgotten[: learner.first_known] = False
+        if forgotten.any():
             # The beginning of a long stream may lie before what is remembered.
-            labels = np.where(labels == NO_STATE, learner.predict(rows), labels)
+            labels = np.where(forgotten, learner.predict(rows), labels)
         self.labels_ = labels
         return self
 
@@ -151,14 +153,15 @@ class States(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
             self._learner = self._new_learner(rows.shape[1], None)
             self._names = column_names(X)
         self._learner.add(rows)
-        n = self._learner.memory.n_readings
+        n = self._learner.n_readings
         self.labels_ = self._learner.labels(n - len(rows), n)
         return self
 
     def predict(self, X: ArrayLike) -> Ints:
         """The state that each row of a stretch (n, d) is most like, by the rows around it.
 
-        -1 before anything was found, and for a stretch shorter than a tile. Raises `InvalidData`.
+        -1 before anything was found, for a stretch shorter than a tile and for one without a value.
+        Raises `InvalidData`.
         """
         rows = self._rows(X)
         if not self._is_fitted():
@@ -271,7 +274,7 @@ class States(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         if not self._is_fitted():
             return NO_STATE
         row_values(x, self._names or sorted(map(str, x)))
-        n = self._learner.memory.n_readings
+        n = self._learner.n_readings
         return int(self._learner.labels(n, n + 1)[0])
 
     # Saving, without pickle.

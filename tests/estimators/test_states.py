@@ -178,7 +178,7 @@ def test_what_is_no_saved_state_is_refused() -> None:
     }.items():
         with pytest.raises(InvalidState):
             shoal.States().restore({**state, name: value})
-    for name in ("width", "runs", "tiles_known"):
+    for name in ("width", "runs", "seen", "tiles_known"):
         without = {key: value for key, value in state.items() if key != name}
         with pytest.raises(InvalidState):
             shoal.States().restore(without)
@@ -243,6 +243,49 @@ def test_nothing_is_known_before_the_first_rows_and_little_from_few() -> None:
     never = np.random.default_rng(0).normal(size=(2_000, 2))
     never[:, 1] = np.nan
     assert shoal.States().fit(never).n_states_ == 1
+
+
+@pytest.mark.parametrize("n", [1, 50, 2_000])
+def test_rows_without_any_value_are_in_no_state(n: int) -> None:
+    rows = np.full((n, 2), np.nan)
+    for model in (shoal.States().fit(rows), shoal.States().partial_fit(rows)):
+        assert model.labels_.tolist() == [-1] * n
+        assert (model.n_states_, len(model.segments_)) == (0, 0)
+        assert model.transitions_.shape == (0, 0)
+        assert model.means_.shape == (0, 2)
+    # As is what has no value when others had one.
+    known = shoal.States().fit(np.ones((n, 2)))
+    assert known.labels_.tolist() == [0] * n
+    assert known.predict(rows).tolist() == [-1] * n
+
+
+def test_rows_before_the_first_value_are_in_no_state_and_change_nothing_after() -> None:
+    rows = changing(11) + 1_000.0
+    late = np.concatenate([np.full((1_700, 2), np.nan), rows])
+    plain = shoal.States().fit(rows)
+    model = shoal.States().fit(late)
+    assert plain.n_states_ == 3
+    assert model.labels_.tolist() == [-1] * 1_700 + plain.labels_.tolist()
+    np.testing.assert_array_equal(model.segments_[:, 1:], plain.segments_[:, 1:] + [1_700, 0])
+    streamed = shoal.States(evaluate_every=1_500)
+    for first in range(0, len(late), 400):
+        streamed.partial_fit(late[first : first + 400])
+    whole = shoal.States(evaluate_every=1_500).partial_fit(late)
+    assert pack(streamed.state()) == pack(whole.state())
+    assert set(whole.labels_[:1_700].tolist()) == {-1}
+
+
+@pytest.mark.parametrize(("kind", "dwell", "seed"), [("level", 100, 12), ("correlation", 500, 13)])
+def test_columns_without_a_value_hide_no_state_of_the_others(
+    kind: str, dwell: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    truth = dwells(rng, N, 2, dwell)
+    rows = np.full((N, 5), np.nan)
+    rows[:, 1:3] = rows_of(kind, truth, rng)
+    model = shoal.States().fit(rows)
+    assert model.n_states_ == 2
+    assert adjusted_rand_score(truth, model.labels_) > 0.75
 
 
 def test_a_gap_is_no_state() -> None:

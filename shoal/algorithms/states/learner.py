@@ -142,6 +142,10 @@ class StateLearner:
         self._sureness = STRICT if strict else DEFAULT
         self._evaluate_every = evaluate_every
         self._blocks = new_memory(width)
+        self._first = 0
+        """rows before the first one that has a value: they are in no state"""
+        self._seen = np.zeros(width, dtype=np.bool_)
+        """columns that had a value in what is in blocks"""
         self._waiting = np.empty((0, width))
         """readings that are not in blocks yet"""
         self._evaluated_at = 0
@@ -150,9 +154,20 @@ class StateLearner:
         self._view = (False, 0)
         """whether the view shown has the level, and the number of its set of kernels"""
 
+    @property
+    def n_readings(self) -> int:
+        """Rows that have come, from the first one on."""
+        return self._first + self.memory.n_readings
+
+    @property
+    def first_known(self) -> int:
+        """The first row that has a value; those before are in no state."""
+        return self._first
+
     def add(self, rows: Floats) -> None:
         """Rows (n, d), NaN where missing, in the order of time; states are looked for when it is
         time."""
+        rows = self._from_first_value(rows)
         first = 0
         while first < len(rows):
             last = min(len(rows), first + self._next_evaluation - self.memory.n_readings)
@@ -163,9 +178,19 @@ class StateLearner:
 
     def learn_whole(self, rows: Floats) -> None:
         """All rows (n, d) of a stream, with one evaluation at their end."""
-        self._learn(rows)
+        self._learn(self._from_first_value(rows))
         self.memory.start_early()
         self.evaluate()
+
+    def _from_first_value(self, rows: Floats) -> Floats:
+        """Rows (n, d) without those that come before the first value of the stream: neither scale
+        nor window is to be taken from them."""
+        if self.memory.n_readings:
+            return rows
+        has_value = ~np.isnan(rows).all(axis=1)
+        skipped = int(has_value.argmax()) if has_value.any() else len(rows)
+        self._first += skipped
+        return rows[skipped:]
 
     def _learn(self, rows: Floats) -> None:
         self.memory.add(rows)
@@ -174,9 +199,14 @@ class StateLearner:
             self._cut_blocks()
 
     def _cut_blocks(self) -> None:
-        if self.memory.is_started:
-            self._blocks.add((self._waiting - self.memory.mean) / self.memory.spread)
-            self._waiting = self._waiting[:0].copy()
+        if not self.memory.is_started or not len(self._waiting):
+            return
+        # Blocks that lack a column are unknown; one that never had a value would leave none.
+        is_used = np.logical_or.accumulate(~np.isnan(self._waiting), axis=0) | self._seen
+        self._seen = is_used[-1].copy()
+        rows = np.where(is_used, self._waiting, self.memory.mean)
+        self._blocks.add((rows - self.memory.mean) / self.memory.spread)
+        self._waiting = self._waiting[:0].copy()
 
     @property
     def delay(self) -> float:
@@ -205,7 +235,7 @@ class StateLearner:
 
     def _show_single(self) -> None:
         self.route = Route.SINGLE
-        self._identify(np.array([[0, self.memory.n_readings, 0]], dtype=np.int64))
+        self._identify(np.array([[self._first, self.n_readings, 0]], dtype=np.int64))
 
     def _show(self, view: View, returning: Returning | None) -> None:
         """Show the states that return, unless segments explain far more of the tiles'
@@ -224,20 +254,20 @@ class StateLearner:
 
     def _middles(self) -> Ints:
         """The reading in the middle of each tile."""
-        return (self.memory.known()[1:] * self.memory.half).astype(np.int64)
+        return (self._first + self.memory.known()[1:] * self.memory.half).astype(np.int64)
 
     def _runs_of_view(self, view: View) -> Ints:
         half = self.memory.half
-        edges = half * self.memory.known() + half // 2
+        edges = self._first + half * self.memory.known() + half // 2
         # The first and the last tile stand for what lies before and after their middles as well.
-        edges[0] = 0
-        edges[-1] = self.memory.n_readings
+        edges[0] = self._first
+        edges[-1] = self.n_readings
         return runs_of(view.state, edges)
 
     def _runs_of_returns(self, returning: Returning) -> Ints:
         state = returning.of_readings()
-        edges = returning.first + np.arange(len(state) + 1)
-        edges[-1] = self.memory.n_readings
+        edges = self._first + returning.first + np.arange(len(state) + 1)
+        edges[-1] = self.n_readings
         return runs_of(state, edges)
 
     def _identify(self, runs: Ints) -> None:
@@ -278,7 +308,7 @@ class StateLearner:
             return StateFigures(identity, mean, deviation, period)
         half = self.memory.half
         level, square = self.memory.moments()
-        state = self.labels_at(half * known + half // 2)
+        state = self.labels_at(self._first + half * known + half // 2)
         periods = self.memory.periods()
         for place, number in enumerate(identity.tolist()):
             own = state == number
@@ -298,11 +328,14 @@ class StateLearner:
 
     def predict(self, rows: Floats) -> Ints:
         """rows (n, d), a stretch of a stream -> (n,) the known state that each is most like;
-        `NO_STATE` before the first evaluation and for a stretch shorter than a tile."""
+        `NO_STATE` before the first evaluation, for a stretch shorter than a tile and for one
+        without a value."""
         n = len(rows)
         identity = self.identities()
+        if not len(identity) or np.isnan(rows).all():
+            return np.full(n, NO_STATE, dtype=np.int64)
         if len(identity) < 2:
-            return np.full(n, identity[0] if len(identity) else NO_STATE, dtype=np.int64)
+            return np.full(n, identity[0], dtype=np.int64)
         if self.route is Route.RETURNS:
             self._cut_blocks()
             found = find_returning(self._blocks, self.memory.window or 0)
@@ -358,12 +391,13 @@ class StateLearner:
         with_level, kernels = self._view
         numbers = [
             *(self._evaluated_at, self._next_evaluation, self._next_identity),
-            *(int(self.route), int(with_level), kernels),
+            *(int(self.route), int(with_level), kernels, self._first),
         ]
         return {
             "numbers": np.array(numbers, dtype=np.int64),
             "runs": self.runs.copy(),
             "waiting": self._waiting.copy(),
+            "seen": self._seen.copy(),
             **{f"tiles_{name}": array for name, array in self.memory.state().items()},
             **{f"blocks_{name}": array for name, array in self._blocks.state().items()},
         }
@@ -372,13 +406,17 @@ class StateLearner:
         """Become the learner that `state` was of. Raises `InvalidState`."""
         numbers = arrays["numbers"].tolist()
         runs = arrays["runs"]
-        if len(numbers) != 6 or min(numbers) < 0 or runs.shape[1:] != (3,) or numbers[3] > 2:
+        if len(numbers) != 7 or min(numbers) < 0 or runs.shape[1:] != (3,) or numbers[3] > 2:
             raise InvalidState("saved state contradicts itself: its runs or numbers are impossible")
         self._evaluated_at, self._next_evaluation, self._next_identity = numbers[:3]
         self.route = Route(numbers[3])
         self._view = (bool(numbers[4]), numbers[5])
+        self._first = numbers[6]
         self.runs = runs
         self._waiting = arrays["waiting"]
+        self._seen = arrays["seen"].astype(np.bool_)
+        if self._seen.shape != (self.memory.width,):
+            raise InvalidState("saved state contradicts itself: its columns are not those seen")
         self.memory.restore(_part(arrays, "tiles_"))
         self._blocks.restore(_part(arrays, "blocks_"))
 

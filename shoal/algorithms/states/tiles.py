@@ -129,6 +129,10 @@ class TileMemory:
 
     def _start(self) -> None:
         first = _filled(self._open[:FIRST_READINGS], self._latest)
+        for column in np.flatnonzero(np.isnan(first[0])).tolist():
+            known = first[~np.isnan(first[:, column]), column]
+            start = known[0] if len(known) else 0.0
+            first[np.isnan(first[:, column]), column] = start
         self.mean = first.mean(axis=0)
         deviation = first.std(axis=0)
         # A column that did not vary yet has its later values in their own unit.
@@ -183,8 +187,11 @@ class TileMemory:
 
     def _describe(self, rows: Floats, count: int) -> None:
         missing = np.isnan(rows)
+        # A column that has had no value yet, as of a sensor that is not there, is not missed.
+        is_used = np.logical_or.accumulate(~missing, axis=0) | ~np.isnan(self._latest)
         rows = _filled(rows, self._latest)
         self._latest = rows[-1].copy()
+        # Before its first value a column stays at its mean, or, without a scale, at 0.
         np.copyto(rows, self.mean, where=np.isnan(rows))
         standard = self._standard(rows)
         before = np.concatenate([self._tail, standard])
@@ -194,7 +201,9 @@ class TileMemory:
             before, count, self.half, PERIOD_WINDOWS * int(self.window or 0)
         )
         # One that lacks more than half of its values is no evidence.
-        self._known[places] = missing.reshape(count, -1).mean(axis=1) <= 0.5
+        lacking = (missing & is_used).reshape(count, -1).sum(axis=1)
+        due = is_used.reshape(count, -1).sum(axis=1)
+        self._known[places] = (due > 0) & (lacking <= 0.5 * due)
         self.n_half_tiles += count
         self._tail = before[-len(self._tail) :].copy()
 
@@ -355,8 +364,8 @@ def _doubled(most: int) -> list[int]:
 
 
 def _filled(rows: Floats, latest: Floats) -> Floats:
-    """Rows (n, d) in which a missing value is the last known one, from `latest` (d,) on; of a
-    column that was never known the first one to come, and 0 where none does."""
+    """Rows (n, d) in which a missing value is the last known one, from `latest` (d,) on; NaN where
+    there was none yet."""
     rows = rows.copy()
     missing = np.isnan(rows)
     if not missing.any():
@@ -364,10 +373,7 @@ def _filled(rows: Floats, latest: Floats) -> Floats:
     for column in np.flatnonzero(missing.any(axis=0)).tolist():
         values = rows[:, column]
         known = np.flatnonzero(~missing[:, column])
-        start = latest[column]
-        if np.isnan(start):
-            start = values[known[0]] if len(known) else 0.0
         place = np.searchsorted(known, np.arange(len(values)), side="right") - 1
-        sources = np.concatenate([[start], values[known]])
+        sources = np.concatenate([latest[[column]], values[known]])
         rows[:, column] = sources[place + 1]
     return rows
