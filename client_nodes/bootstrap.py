@@ -14,13 +14,14 @@ from shoal.client_nodes.releases import Releases
 from shoal.client_nodes.snapshots import read_published
 from shoal.config.base import check_client_name
 from shoal.config.settings import Config
-from shoal.errors import InvalidState
+from shoal.errors import InvalidState, SettingsError
 from shoal.privacy import load_or_create_key
 from shoal.privacy.ledger import LEDGER, Ledger, account
 from shoal.protocol.signatures import read_client_key
 from shoal.protocol.topics import ensure_local_topics, ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.logs import check_separate, open_client_log, open_federation_log
+from shoal.transports.base import Log
 
 if TYPE_CHECKING:
     from shoal.telemetry.metrics import ClientMetrics
@@ -43,20 +44,27 @@ def open_client(
     clock: Callable[[], float] = time.time,
     *,
     needs_contract: bool = False,
+    of_site: Log | None = None,
 ) -> Iterator[ClientNode]:
     """Open a client: its folder, its logs, and the contract that it agrees on.
 
-    `resumed` resumes it and closes all. Raises `ContractDiffers`; with `needs_contract`
+    `resumed` resumes it and closes all. `of_site`: the log of its readings, where a host has those
+    of all its clients in one file, and closes it. Raises `ContractDiffers`; with `needs_contract`
     `ContractMissing` where a new client finds no contract that the server has published;
     `InvalidState` when only one of checkpoint and noise key is there, or neither and the readings
     log says that it was released; and as the logs do.
     """
     folder = config.client.folder / check_client_name(client)
     contract = config.resolved
+    if config.host.client and of_site is None:
+        raise SettingsError(
+            "[host] client says that the readings of all clients come in one log: run them with"
+            " `shoal host`, or leave it out where each client has a log of its own"
+        )
     with ExitStack() as stack:
         checkpoint = stack.enter_context(open_checkpoint(config, client))
         signing_key = read_client_key(config.client.signing_key_file, client)
-        readings = stack.enter_context(closing(open_client_log(config, client)))
+        readings = stack.enter_context(closing(open_client_log(config, client, of_site)))
         log = stack.enter_context(closing(open_federation_log(config)))
         check_separate(readings, log)
         ensure_topics(log, config.contract, config.log, config.client.publish_labels)

@@ -11,8 +11,9 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 from typing import TYPE_CHECKING, Final
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from shoal.client_nodes.bootstrap import CHECKPOINT
 from shoal.client_nodes.hosted_client import HostedClient
 from shoal.client_nodes.monitoring import TOTALS
+from shoal.client_nodes.site_source import SiteSource
 from shoal.config.base import check_client_name
 from shoal.config.settings import Config
 from shoal.errors import InvalidState, SettingsError, ShoalError
@@ -79,6 +81,9 @@ class Host:
                 f"{len(self._names)} clients are named, and this host serves {clients_max} at most:"
                 " raise --clients-max, or start another host"
             )
+        self._source = None
+        if config.host.client:
+            self._source = SiteSource(config, self._names, clients_max, clock)
         if config.readings.address and not self._names:
             raise SettingsError(
                 "readings are on a broker, which does not tell a host what clients there are: name"
@@ -91,6 +96,8 @@ class Host:
         self._clients: dict[str, HostedClient] = {}
         self._refused: set[str] = set()
         """clients that have come when `clients_max` were there"""
+        self._site_clients = 0
+        """clients whose readings had come when clients were looked for"""
         self._said_none = False
         """whether it was logged that there is no client"""
         self._looked_at = -math.inf
@@ -108,6 +115,8 @@ class Host:
     @property
     def refused(self) -> frozenset[str]:
         """Names of clients that are beyond `clients_max`."""
+        if self._source is not None:
+            return frozenset(self._refused | self._source.refused)
         return frozenset(self._refused)
 
     def step(self, timeout_s: float = 0.0) -> bool:
@@ -117,9 +126,9 @@ class Host:
         seconds otherwise, and longer where it takes long to ask all clients. Raises
         `InvalidState` once every client is left out.
         """
+        did_something = self._source is not None and self._source.step()
         self._look_for_clients()
         clients = list(self._clients.values())
-        did_something = False
         began = time.monotonic()
         for _ in range(len(clients)):
             client = clients[self._next % len(clients)]
@@ -133,11 +142,15 @@ class Host:
         if timeout_s and not did_something:
             rest_s = REST_RATIO * (time.monotonic() - began)
             time.sleep(max(timeout_s, min(rest_s, REST_MAX_S)))
-        return did_something or any(client.waits for client in clients)
+        waits = self._source is not None and self._source.waits
+        return did_something or waits or any(client.waits for client in clients)
 
     def close(self) -> None:
         """Close every client. The next host, or processes of their own, go on from their files."""
         with ExitStack() as stack:
+            if self._source is not None:
+                # The last of all, as clients read from it.
+                stack.callback(self._source.close)
             for client in self._clients.values():
                 stack.callback(client.close)
 
@@ -159,10 +172,11 @@ class Host:
 
     def _look_for_clients(self) -> None:
         now = time.monotonic()
-        if now < self._looked_at + LOOK_EVERY_S:
+        has_new = self._source is not None and len(self._source.names) > self._site_clients
+        if now < self._looked_at + LOOK_EVERY_S and not has_new:
             return
         self._looked_at = now
-        for name in self._names or _clients_of(self._config):
+        for name in self._client_names():
             if name in self._clients or name in self._refused:
                 continue
             if len(self._clients) >= self._clients_max:
@@ -174,10 +188,23 @@ class Host:
                     clients_max=self._clients_max,
                 )
                 continue
-            self._clients[name] = HostedClient(self._config, name, self._clock, self._contract_by)
+            of_site = None if self._source is None else partial(self._source.log_of, name)
+            self._clients[name] = HostedClient(
+                self._config, name, self._clock, self._contract_by, of_site
+            )
         if not self._clients and not self._said_none:
             self._said_none = True
-            log_event("no_clients", logging.WARNING, folder=str(self._config.readings_folder))
+            log_event("no_clients", logging.WARNING, place=_place_of_readings(self._config))
+
+    def _client_names(self) -> Sequence[str]:
+        """The clients to serve, as far as they are known, those that come first first."""
+        if self._source is None:
+            return self._names or _clients_of(self._config)
+        names = self._source.names
+        self._site_clients = len(names)
+        if not self._names:
+            return names
+        return [name for name in names if name in self._names]
 
     def _check_any_left(self) -> None:
         failures = self.failures()
@@ -193,7 +220,10 @@ class Host:
         if now >= self._lag_asked_at + LAG_EVERY_S:
             self._lag_asked_at = now
             lags = {name: client.lag_records() for name, client in self._clients.items()}
-        self._metrics.show(self._clients, len(self._refused), lags)
+        self._metrics.show(self._clients, len(self.refused), lags)
+        if self._source is not None:
+            waiting = None if lags is None else self._source.lag_records()
+            self._metrics.show_site(self._source.counts, waiting)
 
 
 def left_out(failures: dict[str, ShoalError], clients: int) -> InvalidState:
@@ -204,11 +234,23 @@ def left_out(failures: dict[str, ShoalError], clients: int) -> InvalidState:
 
 def served_none(config: Config) -> SettingsError:
     """The error of a host that has ended without a single client."""
+    place = _place_of_readings(config)
+    if config.host.client:
+        return SettingsError(
+            f"no client was served: no record of {place} names a client that this host serves."
+            " Check address and topic of [host], and that records have the client as their key"
+        )
     return SettingsError(
-        f"no client was served: no folder in {config.readings_folder} has a readings log"
-        f" ({READINGS_FILE}). Start a producer with the same file, check [client] folder, or name"
-        " clients with --name"
+        f"no client was served: no folder in {place} has a readings log ({READINGS_FILE}). Start a"
+        " producer with the same file, check [client] folder, or name clients with --name"
     )
+
+
+def _place_of_readings(config: Config) -> str:
+    """The folder or topic in which a host looks for clients."""
+    if config.host.client:
+        return f"{config.host.address} topic {config.host.topic}"
+    return str(config.readings_folder)
 
 
 @contextmanager

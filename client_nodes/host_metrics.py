@@ -13,6 +13,8 @@ from shoal.client_nodes.monitoring import READING_RESULTS
 if TYPE_CHECKING:
     from shoal.client_nodes.hosted_client import HostedClient
 
+RECORD_RESULTS: Final = ("taken_in", "refused", "other", "nameless")
+"""what becomes of a record of the log of a site; it depends on no reading"""
 WORST: Final = 10
 """clients that have a series of their own: a series of each would be one for every device"""
 
@@ -56,6 +58,20 @@ class HostMetrics:
             ["client"],
             registry=self.registry,
         )
+        self.records = Counter(
+            "shoal_host_records",
+            "Records of the log of a site, which has the readings of all its clients, by result:"
+            " taken_in, refused (a client beyond clients_max), other (a client that this host is"
+            " not named), nameless",
+            ["result"],
+            registry=self.registry,
+        )
+        self.records_waiting = Gauge(
+            "shoal_host_records_waiting",
+            "Records of the log of a site that a host has not taken in yet",
+            registry=self.registry,
+        )
+        self._records_counted: dict[str, int] = {}
         for result in self._results:
             self.readings.labels(result=result).inc(0)
 
@@ -81,6 +97,17 @@ class HostMetrics:
         for name in heapq.nlargest(WORST, lags, key=lags.__getitem__):
             if lags[name]:
                 self.worst.labels(client=name).set(lags[name])
+
+    def show_site(self, records: Mapping[str, int], waiting: int | None) -> None:
+        """Show what became of the records of a site's log since the host was started, and how many
+        wait there; None: as many as before."""
+        for result in RECORD_RESULTS:
+            number = records.get(result, 0)
+            new = number - self._records_counted.get(result, 0)
+            self.records.labels(result=result).inc(new)
+            self._records_counted[result] = number
+        if waiting is not None:
+            self.records_waiting.set(waiting)
 
     def _count(self, client: HostedClient) -> None:
         if client.totals_before is None:

@@ -15,6 +15,7 @@ from shoal.config.settings import Config
 from shoal.errors import ContractMissing, LogError, ShoalError
 from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S, resumed
 from shoal.telemetry.events import events_of_client, log_event
+from shoal.transports.base import Log
 
 
 class HostedClient:
@@ -25,9 +26,15 @@ class HostedClient:
     """
 
     def __init__(
-        self, config: Config, name: str, clock: Callable[[], float], contract_by: float | None
+        self,
+        config: Config,
+        name: str,
+        clock: Callable[[], float],
+        contract_by: float | None,
+        of_site: Callable[[], Log] | None = None,
     ) -> None:
-        """`contract_by`: see `Host`."""
+        """`contract_by`: see `Host`; `of_site`: opens the log of its readings, where the
+        host has those of all its clients in one file."""
         self.name = name
         self.failure: ShoalError | None = None
         """why this client is left out; None: it is not"""
@@ -38,6 +45,7 @@ class HostedClient:
         self._config = config
         self._clock = clock
         self._contract_by = contract_by
+        self._of_site = of_site
         self._opened = ExitStack()
         self._node: ClientNode | None = None
         self._retry_s = RETRY_FIRST_S
@@ -95,7 +103,11 @@ class HostedClient:
             self._node = self._opened.enter_context(
                 resumed(
                     open_client(
-                        self._config, self.name, clock=self._clock, needs_contract=needs_contract
+                        self._config,
+                        self.name,
+                        clock=self._clock,
+                        needs_contract=needs_contract,
+                        of_site=None if self._of_site is None else self._of_site(),
                     )
                 )
             )

@@ -25,7 +25,7 @@ from shoal.onebox.federation import OneBox
 from shoal.producers.files.source import FILES, PLAIN_REPLAY, with_settings
 from shoal.producers.pacing import Pacing
 from shoal.producers.progress import display_on
-from shoal.producers.publisher import client_folder, open_bookmark
+from shoal.producers.publisher import open_bookmark
 from shoal.producers.pump import Pump
 from shoal.producers.reading_watch import ReadingWatch
 from shoal.producers.repeats import refuse_repeats
@@ -33,6 +33,7 @@ from shoal.producers.source_type import AGAIN, FAULTS, PATH, watch_lines
 from shoal.protocol.model_state import model_state
 from shoal.protocol.reading_faults import Rejected, unusable
 from shoal.protocol.topics import readings_settings
+from shoal.runtime.client_folders import client_folder
 from shoal.runtime.logs import open_readings
 from shoal.runtime.service import stopped_by_signals
 from shoal.server_node.bootstrap import initial_status

@@ -12,40 +12,18 @@ from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
 
-from shoal.errors import InvalidState, OffsetOutOfRange, SettingsError
+from shoal.errors import InvalidState, OffsetOutOfRange
 from shoal.producers.source import SourceReadings
 from shoal.protocol.readings import NUMBER, USER_ID, Reading, number_contents, number_of
 from shoal.protocol.topics import READINGS_SETTINGS
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.saved_state import SavedState, Whole
-from shoal.telemetry.events import log_event
 from shoal.transports.base import Headers, Log, Record, RecordBatch, TopicSettings, publish_batch
 
 # A readings log has one partition, so that its readings have one order.
 PARTITION = 0
 # Read in blocks: what was written since the mark is never whole in memory.
 SCAN_RECORDS = 2000
-
-
-NAME_FILE = "name.txt"
-"""file in a client's folder with what the data call the client, where that is not its name"""
-
-
-def client_folder(folder: Path, client: str, text: str | None = None) -> Path:
-    """The client's own folder below `folder`, made if there is none. Raises `SettingsError`.
-
-    `text`: what the data call the client; where that is not the name, it is kept in the folder.
-    """
-    own = folder / client
-    try:
-        # Raw readings: no other user of this machine may read them.
-        own.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if text not in (None, client) and not (own / NAME_FILE).exists():
-            (own / NAME_FILE).write_text(f"{text}\n", encoding="utf-8", errors="replace")
-            log_event("client_named", client=client, text=text)
-    except OSError as error:
-        raise SettingsError(f"{own}: cannot be made: {error.strerror}") from None
-    return own
 
 
 class Mark(NamedTuple):

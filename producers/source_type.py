@@ -24,13 +24,14 @@ from shoal.config.settings import Config
 from shoal.errors import SettingsError
 from shoal.producers.pacing import LONGEST_WAIT_S, Pacing, rate_of, speed_of
 from shoal.producers.progress import Display, display_on
-from shoal.producers.publisher import Bookmark, client_folder, open_bookmark
+from shoal.producers.publisher import Bookmark, open_bookmark
 from shoal.producers.pump import Pump
 from shoal.producers.reading_watch import ReadingWatch
 from shoal.producers.repeats import SourceFiles, refuse_repeats
 from shoal.producers.source import Source
 from shoal.protocol.reading_faults import CAUSES, Rejected, clipping_text
 from shoal.protocol.topics import readings_settings
+from shoal.runtime.client_folders import client_folder
 from shoal.runtime.logs import open_readings
 from shoal.runtime.service import stopped_by_signals
 from shoal.telemetry.events import log_event

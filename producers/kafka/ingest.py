@@ -31,13 +31,14 @@ from shoal.producers.messages import (
     values_with_gaps,
 )
 from shoal.producers.progress import display_on
-from shoal.producers.publisher import Mark, MarkState, ReadingsPublisher, client_folder
+from shoal.producers.publisher import Mark, MarkState, ReadingsPublisher
 from shoal.producers.source import SourceReading, SourceReadings, identity_of
 from shoal.producers.source_type import ProducerTask, ProducerTotals
 from shoal.producers.values import Gaps, missing_of
 from shoal.protocol.readings import codes_of
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.runtime.checkpoint import Checkpoint, pairs_of, positions_of
+from shoal.runtime.client_folders import client_folder
 from shoal.runtime.logs import open_readings
 from shoal.runtime.service import run, stopped_by_signals
 from shoal.saved_state import SavedState

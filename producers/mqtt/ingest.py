@@ -33,12 +33,12 @@ from shoal.producers.mqtt.settings import MqttSettings, mqtt_settings
 from shoal.producers.mqtt.silence import SilenceMonitor
 from shoal.producers.mqtt.topics import TopicTable, topics_of
 from shoal.producers.progress import display_on
-from shoal.producers.publisher import client_folder
 from shoal.producers.source import identity_of
 from shoal.producers.source_type import ProducerTotals
 from shoal.producers.values import missing_of
 from shoal.protocol.topics import readings_settings
 from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.client_folders import client_folder
 from shoal.runtime.logs import open_readings
 from shoal.runtime.service import run, stopped_by_signals
 from shoal.saved_state import SavedState

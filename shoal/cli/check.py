@@ -284,7 +284,7 @@ def _upstream_lines(upstream: Upstream | None) -> list[str]:
 
 def _setting_lines(config: Config, file: Path, everything: bool) -> list[str]:
     """The settings that differ from their defaults; with `everything` all of them."""
-    names = ("log", "readings", "client", "server", "replica", "upstream", "events")
+    names = ("log", "readings", "host", "client", "server", "replica", "upstream", "events")
     sections: dict[str, Settings] = {name: getattr(config, name) for name in names}
     sections |= config.sources
     sections |= {f"events.{name}": section for name, section in config.sinks.items()}

@@ -19,7 +19,7 @@ from shoal.config.sections import (
     ServerSettings,
     UpstreamSettings,
 )
-from shoal.config.settings import LogSettings, ReadingsSettings
+from shoal.config.settings import HostSettings, LogSettings, ReadingsSettings
 from shoal.privacy import load_mode, mode_names
 
 _SIGNS = {Ge: ("≥", "ge"), Gt: (">", "gt"), Le: ("≤", "le"), Lt: ("<", "lt")}
@@ -73,8 +73,9 @@ def declared_sections() -> Iterator[tuple[str, type[BaseModel]]]:
     yield "`[models.rounds]`", Rounds
     yield "`[log]`", LogSettings
     yield "`[readings]`", ReadingsSettings
+    yield "`[host]`", HostSettings
     for name in TRANSPORTS.names():
-        yield f"`[log]`, `[readings]` at `{name}:`", TRANSPORTS.load(name).settings
+        yield f"`[log]`, `[readings]`, `[host]` at `{name}:`", TRANSPORTS.load(name).settings
     yield "`[client]`", ClientSettings
     yield "`[server]`", ServerSettings
     yield "`[replica]`", ReplicaSettings

@@ -1,13 +1,13 @@
 """Settings of single processes: where the log is, where a process keeps its state, how often it
 publishes.
 
-They are in the same TOML file as the contract, in [log], [client], [readings], [server], [replica]
-and the sections of sources and sinks, and are no part of its digest: every process may have its
-own. Relative paths are relative to the file. Each setting has a default, a range and a description;
-`shoal check --settings` prints them all, and a test compares the docs with them. What differs from
-machine to machine can be set by environment variables: `SHOAL_<SECTION>_<SETTING>` means the same
-as `setting = ...` in [section] of the file, and wins over it. The contract cannot be set this way,
-as it is the same for all clients and servers.
+They are in the same TOML file as the contract, in [log], [client], [readings], [host], [server],
+[replica] and the sections of sources and sinks, and are no part of its digest: every process may
+have its own. Relative paths are relative to the file. Each setting has a default, a range and a
+description; `shoal check --settings` prints them all, and a test compares the docs with them. What
+differs from machine to machine can be set by environment variables: `SHOAL_<SECTION>_<SETTING>`
+means the same as `setting = ...` in [section] of the file, and wins over it. The contract cannot be
+set this way, as it is the same for all clients and servers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Self, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, get_origin
 
 from pydantic import (
     BaseModel,
@@ -73,6 +73,7 @@ OPTIONS = {
         "LIST_JSON",
     }
     | {"FORWARD_CONFIG", "FORWARD_UNTIL_IDLE", "FORWARD_JSON"},
+    "host": {"CONFIG", "NAME", "CLIENTS_MAX", "UNTIL_IDLE", "NO_WAIT", "JSON", "VERBOSE"},
     "privacy": {"REPORT_CONFIG", "REPORT_NAME", "REPORT_READINGS", "REPORT_WINDOWS", "REPORT_JSON"}
     | {"AUDIT_CONFIG", "AUDIT_TRIALS", "AUDIT_KILLS", "AUDIT_SEED", "AUDIT_JSON"},
     "replica": {"CONFIG", "NAME", "JSON", "VERBOSE"},
@@ -163,8 +164,8 @@ def _value(form: type[BaseModel], name: str, variable: str, text: str) -> Any:
 
 
 SECTIONS = (
-    *("federation", "features", "privacy", "models", "log", "client", "readings", "server"),
-    *("replica", "upstream", "events"),
+    *("federation", "features", "privacy", "models", "log", "client", "readings", "host"),
+    *("server", "replica", "upstream", "events"),
 )
 """the fixed sections; each source may add one, and each sink one within [events]
 (`shoal.config.extension_settings`)"""
@@ -281,6 +282,27 @@ class ReadingsSettings(Settings):
         return self
 
 
+class HostSettings(Settings):
+    """[host]: the one log from which a host takes in the readings of all its clients. The transport
+    adds its own keys."""
+
+    client: Literal["", "key"] = Field(
+        default="",
+        description="`key`: the readings of all clients come in one log of the site, in which the "
+        "key of a record names its client; none: each client has a readings log of its own",
+    )
+    address: str = Field(
+        default="sqlite:data/site.db",
+        description="that log: `sqlite:PATH`, or `kafka://host:port` of a broker on the clients' "
+        "own site",
+    )
+    topic: str = Field(
+        default="readings",
+        pattern=r"^[a-zA-Z0-9._-]{1,200}$",
+        description="topic of the readings in that log",
+    )
+
+
 class Config(Settings):
     """A whole file: the contract and the settings of the processes that read it."""
 
@@ -288,6 +310,7 @@ class Config(Settings):
     log: SerializeAsAny[LogSettings] = LogSettings()
     client: ClientSettings = ClientSettings()
     readings: SerializeAsAny[ReadingsSettings] = ReadingsSettings()
+    host: SerializeAsAny[HostSettings] = HostSettings()
     server: ServerSettings = ServerSettings()
     replica: ReplicaSettings = ReplicaSettings()
     upstream: UpstreamSettings = UpstreamSettings()
@@ -341,13 +364,18 @@ def load_config(path: Path) -> Config:
     log = _addressed_section(LogSettings, tables, "log", path)
     client = _section(ClientSettings, tables, "client", path)
     readings = _addressed_section(ReadingsSettings, tables, "readings", path)
-    _check_separate(readings, log, path)
+    host = _addressed_section(HostSettings, tables, "host", path)
+    _check_separate("readings", readings.address, log, path)
+    if host.client:
+        _check_separate("host", host.address, log, path)
+        _check_one_log(readings, path)
     own_events, sink_tables = _split_events(tables)
     return Config(
         contract=contract,
         log=log,
         client=client,
         readings=readings,
+        host=host,
         server=_section(ServerSettings, tables, "server", path),
         replica=_section(ReplicaSettings, tables, "replica", path),
         upstream=_section(UpstreamSettings, tables, "upstream", path),
@@ -455,13 +483,25 @@ def _addressed_section(
     return _section(combined, tables, name, path).model_copy(update={"address": resolved})
 
 
-def _check_separate(readings: ReadingsSettings, log: LogSettings, path: Path) -> None:
-    """Raises `SettingsError` when raw readings would go to the federation's own servers."""
+def _check_separate(section: str, address: str, log: LogSettings, path: Path) -> None:
+    """Raises `SettingsError` when raw readings would go to the federation's own servers.
+
+    `address`: where the section has the readings; empty for a client's folder.
+    """
     shared = None
-    if readings.address:
-        shared = servers_of_address(readings.address) & servers_of_address(log.address)
+    if address:
+        shared = servers_of_address(address) & servers_of_address(log.address)
     if shared:
         raise SettingsError(
-            f"{path}: [readings] and [log] both name {min(shared)}: raw readings would leave the "
+            f"{path}: [{section}] and [log] both name {min(shared)}: raw readings would leave the "
             "client's site; use a broker that is the client's alone"
+        )
+
+
+def _check_one_log(readings: ReadingsSettings, path: Path) -> None:
+    """Raises `SettingsError` where [readings] says that the readings are elsewhere."""
+    if readings.address or readings.folder:
+        raise SettingsError(
+            f"{path}: with client in [host] the readings of all clients come from the log of"
+            " [host]: leave out address and folder of [readings]"
         )

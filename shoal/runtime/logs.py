@@ -26,6 +26,7 @@ from shoal.errors import LogError, SettingsError
 from shoal.protocol.messages import CLOSE_ROUND, ROUND_PLAN
 from shoal.protocol.topics import READINGS, RELEASES, readings_settings
 from shoal.runtime.checkpoint import OutboxRecord
+from shoal.runtime.site_readings import SiteReadings
 from shoal.telemetry.events import log_event
 from shoal.transports import open_log
 from shoal.transports.base import (
@@ -239,11 +240,14 @@ def open_readings(config: Config, client: str, folder: Path | None = None) -> Lo
     return _on_brokers(config, client, None)
 
 
-def open_client_log(config: Config, client: str) -> Log:
+def open_client_log(config: Config, client: str, of_site: Log | None = None) -> Log:
     """The log of a client: its readings, rejected readings and labels.
 
-    The last two are always in its folder. Raises as `open_log` does.
+    The last two are always in its folder. `of_site`: the log of its readings where a host has those
+    of a site in one file; None: that file is opened, to be read. Raises as `open_log` does.
     """
+    if config.host.client:
+        return _of_site(config, client, of_site)
     if not config.readings.address and config.readings_folder == config.client.folder:
         return _in_folder(config, client, config.client.folder)
     own = SqliteLog(config.client.folder / client / "readings.db")
@@ -254,6 +258,29 @@ def open_client_log(config: Config, client: str) -> Log:
     except BaseException:
         own.close()
         raise
+
+
+def site_file(config: Config) -> Path:
+    """The file with the readings of all clients of a site, as a host takes them in."""
+    # A client's name has no dot, so this is no client's folder.
+    return config.client.folder / "site.db"
+
+
+def _of_site(config: Config, client: str, of_site: Log | None) -> Log:
+    with ExitStack() as stack:
+        if of_site is None:
+            file = site_file(config)
+            if not file.exists():
+                raise SettingsError(
+                    f"{file} is missing: no host has taken in readings of this site yet; check"
+                    " [client] folder, or start `shoal host`"
+                )
+            site = SiteReadings(file, config.client.readings_bytes_max)
+            stack.callback(site.close)
+            of_site = site.log_of(client, closes_file=True)
+        own = SqliteLog(config.client.folder / client / "readings.db")
+        stack.pop_all()
+        return SplitLog(of_site, READINGS, own)
 
 
 def check_separate(readings: Log, log: Log) -> None:

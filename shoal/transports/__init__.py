@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from shoal.config.base import Settings
 from shoal.config.extension_settings import parse_address, transport_part
-from shoal.config.settings import LogSettings, ReadingsSettings
+from shoal.config.settings import HostSettings, LogSettings, ReadingsSettings
 from shoal.errors import SettingsError
 from shoal.transports.base import Log, Transport
 
 __all__ = ["check_installed", "open_log"]
 
 
-def open_log(where: str | LogSettings | ReadingsSettings) -> Log:
+def open_log(where: str | LogSettings | ReadingsSettings | HostSettings) -> Log:
     """The log at an address, or at the address of a settings section with its transport's keys.
 
     Addresses: `sqlite:PATH`, a path that ends in `.db`, `kafka://host:port,host:port`, and those of
@@ -25,7 +25,7 @@ def open_log(where: str | LogSettings | ReadingsSettings) -> Log:
     return transport.open(location, settings)
 
 
-def check_installed(where: str | LogSettings | ReadingsSettings) -> None:
+def check_installed(where: str | LogSettings | ReadingsSettings | HostSettings) -> None:
     """Raise `MissingExtra` unless the log that `open_log` would open can be.
 
     `SettingsError` as `open_log` does.
@@ -34,7 +34,9 @@ def check_installed(where: str | LogSettings | ReadingsSettings) -> None:
     transport.check_installed(settings)
 
 
-def _parts_of(where: str | LogSettings | ReadingsSettings) -> tuple[Transport, str, Settings]:
+def _parts_of(
+    where: str | LogSettings | ReadingsSettings | HostSettings,
+) -> tuple[Transport, str, Settings]:
     address = where if isinstance(where, str) else where.address
     transport, location = parse_address(address)
     if not isinstance(transport, Transport):

@@ -1,0 +1,226 @@
+"""Takes in the readings of all clients of a site from one log, in which records name their client.
+
+It reads that log once for all of them, in its order, and stores each record as the next reading of
+its client (`SiteReadings`), before any client sees it. A record is not decoded here: one that is no
+reading is rejected by its own client, as in a log of its own, and costs the others nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from typing import Final
+
+from shoal.client_nodes.monitoring import RejectionWatch
+from shoal.config.base import client_name_of
+from shoal.config.settings import Config
+from shoal.errors import InvalidState, SettingsError
+from shoal.protocol.topics import RELEASES_SETTINGS
+from shoal.runtime.client_folders import client_folder
+from shoal.runtime.logs import ClusterLog, open_federation_log, site_file
+from shoal.runtime.site_readings import SiteReadings, TakenIn
+from shoal.telemetry.events import log_event
+from shoal.transports import open_log
+from shoal.transports.base import Log, Record, first_positions, latest, read_next
+
+RECORDS_READ_MAX: Final = 5000
+"""most records that are stored in one transaction"""
+TAKE_IN_S: Final = 0.5
+"""time for which records are taken in before the clients have their turn: beyond it, a device with
+very many records would keep the others from learning what they have"""
+NAME_BYTES_MAX: Final = 1000
+"""longest name of a client in the records: it is kept in a file of the client's folder"""
+REFUSED_KEPT_MAX: Final = 10_000
+"""most refused clients that are known by name: whoever writes to the log can name clients without
+end"""
+
+
+class SiteIntake:
+    """Reads the log of a site from where the file with the site's readings says."""
+
+    def __init__(
+        self,
+        config: Config,
+        log: Log,
+        site: SiteReadings,
+        named: Collection[str],
+        clients_max: int,
+        clock: Callable[[], float] = time.time,
+        *,
+        counts: Counter[str],
+        refused: set[str],
+    ) -> None:
+        """`named`: the clients whose readings are taken in; none: all, up to `clients_max`.
+
+        `counts`: gets the records by what became of them: taken_in, refused (of a client beyond
+        `clients_max`), other (of a client that is not named), nameless; `refused`: gets the clients
+        beyond `clients_max`. Raises as the log does.
+        """
+        self._counts = counts
+        self._refused = refused
+        self._config = config
+        self._log = log
+        self._site = site
+        self._named = named
+        self._clients_max = clients_max
+        self._clock = clock
+        self._topic = config.host.topic
+        self._names: dict[bytes, str] = {}
+        """key of a record -> client, of those that are taken in"""
+        self._rejections = RejectionWatch()
+        log.ensure(self._topic)
+        self._source = log.identity(self._topic)
+        # A partition that was not there before is read from its first record.
+        self._stored_at = site.positions(self._source)
+        self._at = first_positions(log, self._topic) | self._stored_at
+        self._released_topic = f"{self._topic}.releases"
+        self._given_to: dict[bytes, bytes] | None = None
+        """client -> the file that its readings of this log are in; None where nothing is
+        guaranteed"""
+        if config.resolved.mode.formal:
+            log.ensure(self._released_topic, RELEASES_SETTINGS)
+            self._given_to = {}
+            for client, record in latest(log, self._released_topic).items():
+                self._given_to[client] = record.value or b""
+
+    def step(self) -> bool:
+        """Take in what there is, for `TAKE_IN_S` at most; False where there was nothing.
+
+        Raises as the log and the file do, and `OffsetOutOfRange` where retention has removed
+        records that were not read, unless [client] accepts gaps.
+        """
+        began = time.monotonic()
+        if not self._take_in():
+            return False
+        while time.monotonic() < began + TAKE_IN_S and self._take_in():
+            pass
+        return True
+
+    def lag_records(self) -> int:
+        """Number of records of the site's log that are not read yet. Raises as the log does."""
+        lag = 0
+        for partition, (_, end) in self._log.bounds(self._topic).items():
+            lag += max(0, end - self._at.get(partition, 0))
+        return lag
+
+    def _take_in(self) -> bool:
+        records, after = read_next(
+            self._log,
+            self._topic,
+            self._at,
+            RECORDS_READ_MAX,
+            0.0,
+            self._config.client.accept_gap,
+        )
+        # By position and not by records: a gap that compaction left moves on without one.
+        if after == self._at:
+            return False
+        counts: Counter[str] = Counter()
+        readings = self._of_clients(records, counts)
+        self._note_new({reading.client for reading in readings} - set(self._site.names))
+        self._site.take_in(readings, self._source, self._stored_at, after)
+        self._at = dict(after)
+        self._stored_at = dict(after)
+        self._counts += counts
+        without = ["nameless"] * counts["nameless"]
+        for reason, number in self._rejections.add(without, self._clock()):
+            log_event("records_left_out", logging.WARNING, reason=reason, records=number)
+        return True
+
+    def _of_clients(self, records: Sequence[Record], counts: Counter[str]) -> list[TakenIn]:
+        readings = []
+        new: set[str] = set()
+        for record in records:
+            client = self._names.get(record.key or b"")
+            if client is None:
+                client, result = self._client_of(record, new)
+                counts[result] += 1
+            else:
+                counts["taken_in"] += 1
+            if client is not None:
+                headers = record.headers
+                readings.append(TakenIn(client, record.timestamp_ms, headers, record.value))
+        return readings
+
+    def _client_of(self, record: Record, new: set[str]) -> tuple[str | None, str]:
+        """The client of a record, and what became of the record; None for one that is left out.
+
+        `new`: clients that have come in this batch.
+        """
+        key = record.key or b""
+        try:
+            text = key.decode("utf-8")
+        except UnicodeDecodeError:
+            text = ""
+        if not text or len(key) > NAME_BYTES_MAX:
+            return None, "nameless"
+        client = client_name_of(text)
+        if self._named and client not in self._named:
+            return None, "other"
+        if client not in self._site and client not in new:
+            if len(self._site.names) + len(new) >= self._clients_max:
+                self._refuse(client)
+                return None, "refused"
+            client_folder(self._config.client.folder, client, text)
+            new.add(client)
+        self._names[key] = client
+        return client, "taken_in"
+
+    def _refuse(self, client: str) -> None:
+        if client in self._refused or len(self._refused) >= REFUSED_KEPT_MAX:
+            return
+        self._refused.add(client)
+        log_event("client_refused", logging.WARNING, client=client, clients_max=self._clients_max)
+
+    def _note_new(self, clients: set[str]) -> None:
+        """Note in the site's log which file the readings of new clients are in from now on.
+
+        With that file and the clients' folders lost, the same readings would otherwise be released
+        a second time, with other noise. Raises `InvalidState` where another file has them.
+        """
+        if self._given_to is None or not clients:
+            return
+        mine = self._site.identity.encode()
+        for client in sorted(clients):
+            other = self._given_to.get(client.encode(), mine)
+            if other != mine:
+                raise InvalidState(
+                    f"the site's log says that the readings of client {client} were taken in by"
+                    f" another file than {site_file(self._config)}, which is lost or on another"
+                    " host. Going on would release the same readings twice, with other noise."
+                    " Restore that file with the clients' folders, or begin with a new topic"
+                )
+            self._log.publish(self._released_topic, mine, client.encode())
+            self._given_to[client.encode()] = mine
+        self._log.flush()
+
+
+@contextmanager
+def open_site_intake(
+    config: Config,
+    site: SiteReadings,
+    named: Collection[str],
+    clients_max: int,
+    clock: Callable[[], float] = time.time,
+    *,
+    counts: Counter[str],
+    refused: set[str],
+) -> Iterator[SiteIntake]:
+    """Open the log of a site. Raises as it does, and `SettingsError` where it is on the brokers of
+    the federation."""
+    with ExitStack() as stack:
+        log = stack.enter_context(closing(open_log(config.host)))
+        if isinstance(log, ClusterLog):
+            federation = stack.enter_context(closing(open_federation_log(config)))
+            # By the id of the cluster: one cluster has many addresses.
+            if isinstance(federation, ClusterLog) and federation.cluster() == log.cluster():
+                raise SettingsError(
+                    "[host] address leads to the federation's own brokers: raw readings would"
+                    " leave the clients' site; use a broker that is the site's alone"
+                )
+        yield SiteIntake(
+            config, log, site, named, clients_max, clock, counts=counts, refused=refused
+        )

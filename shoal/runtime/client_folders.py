@@ -1,0 +1,28 @@
+"""The folder of a client on its site, and what the data call the client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shoal.errors import SettingsError
+from shoal.telemetry.events import log_event
+
+NAME_FILE = "name.txt"
+"""file in a client's folder with what the data call the client, where that is not its name"""
+
+
+def client_folder(folder: Path, client: str, text: str | None = None) -> Path:
+    """The client's own folder below `folder`, made if there is none. Raises `SettingsError`.
+
+    `text`: what the data call the client; where that is not the name, it is kept in the folder.
+    """
+    own = folder / client
+    try:
+        # Raw readings: no other user of this machine may read them.
+        own.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if text not in (None, client) and not (own / NAME_FILE).exists():
+            (own / NAME_FILE).write_text(f"{text}\n", encoding="utf-8", errors="replace")
+            log_event("client_named", client=client, text=text)
+    except OSError as error:
+        raise SettingsError(f"{own}: cannot be made: {error.strerror}") from None
+    return own

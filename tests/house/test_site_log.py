@@ -1,0 +1,332 @@
+"""A host takes in the readings of all its clients from one log of the site."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from shoal.client_nodes import site_intake, site_source
+from shoal.client_nodes.bootstrap import open_client
+from shoal.client_nodes.host import Host
+from shoal.client_nodes.host_metrics import HostMetrics
+from shoal.config.base import client_name_of
+from shoal.config.settings import Config, load_config
+from shoal.errors import InvalidState, LogUnavailable, OffsetOutOfRange, SettingsError
+from shoal.protocol.readings import Reading
+from shoal.protocol.topics import READINGS, READINGS_SETTINGS
+from shoal.runtime.logs import open_client_log
+from shoal.runtime.service import resumed
+from shoal.runtime.site_readings import SiteReadings
+from shoal.server_node.bootstrap import open_server
+from shoal.transports.base import Record, TopicSettings
+from shoal.transports.sqlite.log import SqliteLog
+from tests.house.small_federation import (
+    CLIENTS,
+    all_records,
+    clock,
+    create_federation,
+    give_noise_keys,
+    weather,
+)
+from tests.house.test_host import MODES, PAIR, federation_of_all, published, serve
+
+SITE = '[host]\nclient = "key"\naddress = "sqlite:site-log.db"\n'
+
+
+def use_site_log(file: Path) -> Config:
+    """The configuration of the file, with the readings of all clients in one log."""
+    file.write_text(file.read_text(encoding="utf-8") + SITE, encoding="utf-8")
+    return load_config(file)
+
+
+def write_site(config: Config, records: Sequence[tuple[bytes | None, Record]]) -> None:
+    """Append records to the site's log, under these keys."""
+    path = config.host.address.partition(":")[2]
+    with closing(SqliteLog(path, clock=clock)) as log:
+        log.ensure(config.host.topic)
+        for key, record in records:
+            log.publish(config.host.topic, record.value, key, record.headers)
+        log.flush()
+
+
+def keyed(client: str, readings: int, seed: int) -> list[tuple[bytes | None, Record]]:
+    """Readings of a client, as records of the site's log."""
+    records = []
+    for number, values in enumerate(weather(readings, seed)):
+        value = Reading(1e9 + number, values).encode()
+        record = Record(READINGS, 0, 0, 0, None, value, Reading.headers())
+        records.append((client.encode(), record))
+    return records
+
+
+def identity_of(client: str) -> bytes:
+    return client.encode().ljust(16, b"i")
+
+
+@pytest.fixture
+def same_identities(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the logs of clients have identities by their names, on which their noise depends."""
+
+    def site_readings(path: Path, retain_bytes: int) -> SiteReadings:
+        return SiteReadings(path, retain_bytes, identity_of)
+
+    monkeypatch.setattr(site_source, "SiteReadings", site_readings)
+
+
+def move_to_site_log(config: Config, site: Config, clients: Sequence[str]) -> None:
+    """Give each client a log with an identity by its name, and write all readings of these into one
+    log as well, in a mixed order that keeps that of each client."""
+    waiting = {}
+    for client in clients:
+        path = config.client.folder / client / "readings.db"
+        records = all_records(f"sqlite:{path}", READINGS)
+        for old in path.parent.glob("readings.db*"):
+            old.unlink()
+            shutil.rmtree(site.client.folder / client, ignore_errors=True)
+
+        def new_identity(name: str = client) -> bytes:
+            return identity_of(name)
+
+        with closing(SqliteLog(path, clock=clock, new_identity=new_identity)) as log:
+            log.ensure(READINGS, READINGS_SETTINGS)
+            for record in records:
+                log.publish(READINGS, record.value, None, record.headers)
+            log.flush()
+        waiting[client] = list(records)
+    generator = random.Random(1)
+    mixed: list[tuple[bytes | None, Record]] = []
+    while any(waiting.values()):
+        client = generator.choice([name for name, records in waiting.items() if records])
+        mixed.append((client.encode(), waiting[client].pop(0)))
+    write_site(site, mixed)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.usefixtures("same_identities")
+def test_clients_of_one_log_publish_what_those_with_logs_of_their_own_do(
+    tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site_intake, "RECORDS_READ_MAX", 70)
+    own = load_config(federation_of_all(tmp_path / "own", mode))
+    shutil.copytree(tmp_path / "own", tmp_path / "site")
+    site = use_site_log(tmp_path / "site" / "federation.toml")
+    move_to_site_log(own, site, PAIR)
+    for folder in (tmp_path / "own", tmp_path / "site"):
+        give_noise_keys(folder, PAIR)
+    for client in PAIR:
+        with resumed(open_client(own, client, clock=clock)) as node:
+            while node.step():
+                pass
+    learnt = published(own)
+    assert set(learnt) == set(PAIR)
+    with closing(Host(site, clock=clock)) as host:
+        serve(host)
+    assert published(site) == learnt
+    # The requests of a server, which clients answer from their windows.
+    for config in (own, site):
+        with resumed(open_server(config, clock=clock)) as server:
+            while server.step():
+                pass
+    for client in PAIR:
+        with resumed(open_client(own, client, clock=clock)) as node:
+            while node.step():
+                pass
+    with closing(Host(site, clock=clock)) as host:
+        serve(host)
+    assert published(site) == published(own)
+    assert published(own) != learnt, "requests were answered"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    """A federation of clients whose readings are to come in one log, and whose server has begun."""
+    file = create_federation(tmp_path, [])
+    give_noise_keys(tmp_path, CLIENTS)
+    with resumed(open_server(load_config(file), clock=clock)) as server:
+        server.step()
+    return use_site_log(file)
+
+
+@pytest.mark.usefixtures("same_identities")
+def test_a_host_of_one_log_that_ends_after_every_step_loses_and_repeats_nothing(
+    tmp_path: Path, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site_intake, "RECORDS_READ_MAX", 50)
+    monkeypatch.setattr(site_intake, "TAKE_IN_S", 0.0)
+    records = [record for seed, name in enumerate(CLIENTS) for record in keyed(name, 90, seed)]
+    write_site(config, records)
+    shutil.copytree(tmp_path, tmp_path / "copy")
+    with closing(Host(config, clock=clock)) as host:
+        serve(host)
+    restarted = load_config(tmp_path / "copy" / "federation.toml")
+    learnt: dict[str, int] = {}
+    while sum(learnt.values()) < len(records):
+        with closing(Host(restarted, clock=clock)) as host:
+            host.step()
+            host.step()
+            learnt = {name: client.totals["learned"] for name, client in host.clients.items()}
+    with closing(Host(restarted, clock=clock)) as host:
+        serve(host)
+    assert published(restarted) == published(config)
+    assert set(published(config)) == set(CLIENTS)
+
+
+def test_new_devices_begin_within_clients_max_under_names_that_are_kept_as_they_were_written(
+    config: Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    hall = client_name_of("Werk Süd/Halle 1")
+    write_site(config, keyed("attic", 20, 0) + keyed("Werk Süd/Halle 1", 20, 1))
+    metrics = HostMetrics()
+    with closing(Host(config, clients_max=2, metrics=metrics, clock=clock)) as host:
+        serve(host)
+        assert list(host.clients) == ["attic", hall]
+        write_site(config, [*keyed("cellar", 20, 2), *keyed("attic", 5, 3)])
+        serve(host)
+        assert list(host.clients) == ["attic", hall]
+        assert host.refused == {"cellar"}
+        assert host.clients["attic"].totals["learned"] == 25
+        host._shown_at = -1e9
+        host.step()
+    refused = [record for record in caplog.records if record.message == "client_refused"]
+    assert len(refused) == 1, "said once"
+    counted = metrics.registry.get_sample_value
+    assert counted("shoal_host_records_total", {"result": "refused"}) == 20
+    assert counted("shoal_host_clients", {"state": "refused"}) == 1
+    written = (config.client.folder / hall / "name.txt").read_text(encoding="utf-8")
+    assert written == "Werk Süd/Halle 1\n"
+    # A client that has begun goes on when it is served by its name, and no other is.
+    write_site(config, [*keyed("attic", 5, 4), *keyed("garden", 5, 5)])
+    with closing(Host(config, ["attic"], clock=clock)) as host:
+        serve(host)
+        assert list(host.clients) == ["attic"]
+        assert host.totals()["learned"] == 30
+    assert not (config.client.folder / "garden" / "readings.db").exists()
+
+
+def test_records_that_are_no_readings_cost_others_nothing(
+    config: Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = Record(READINGS, 0, 0, 0, None, b"\xc1 no reading", ())
+    strange: list[tuple[bytes | None, Record]] = [
+        (None, broken),
+        (b"", broken),
+        (b"\xff\xfe", broken),
+        (b"n" * 1001, broken),
+    ]
+    mixed = keyed("attic", 30, 0)
+    mixed[10:10] = [(b"attic", broken), *strange]
+    write_site(config, mixed)
+    with closing(Host(config, clock=clock)) as host:
+        serve(host)
+        assert list(host.clients) == ["attic"]
+        totals = host.totals()
+    assert (totals["read"], totals["learned"], totals["rejected"]) == (31, 30, 1)
+    left_out = [record for record in caplog.records if record.message == "records_left_out"]
+    assert [getattr(record, "fields", {})["records"] for record in left_out] == [4]
+
+
+def test_a_device_with_very_many_records_does_not_starve_the_others(config: Config) -> None:
+    many = keyed("attic", 300, 0)
+    write_site(config, [*(many * 40), *keyed("garden", 30, 1)])
+    with closing(Host(config, clock=clock)) as host:
+        host.step()
+        # In the step in which its records have come it learns from them.
+        while "garden" not in host.clients:
+            host.step()
+        assert host.clients["garden"].totals["read"] == 30
+        assert host.clients["attic"].totals["read"] <= 1000 * 3 < 12_000
+        serve(host)
+        assert host.clients["attic"].totals["read"] == 12_000
+
+
+def test_the_same_readings_are_not_given_to_clients_a_second_time_after_a_loss(
+    tmp_path: Path, config: Config
+) -> None:
+    write_site(config, keyed("attic", 60, 0))
+    with closing(Host(config, clock=clock)) as host:
+        serve(host)
+    shutil.rmtree(config.client.folder)
+    with (
+        closing(Host(config, clock=clock)) as host,
+        pytest.raises(InvalidState, match="taken in by another file"),
+    ):
+        serve(host)
+
+
+def test_readings_that_retention_has_removed_end_the_host_unless_gaps_are_accepted(
+    config: Config,
+) -> None:
+    path = config.host.address.partition(":")[2]
+    with closing(SqliteLog(path, clock=clock)) as log:
+        log.ensure(READINGS, TopicSettings(retain_bytes=2000))
+    for _ in range(3):
+        write_site(config, keyed("attic", 10, 0))
+    with closing(Host(config, clock=clock)) as host, pytest.raises(OffsetOutOfRange):
+        serve(host)
+    client = config.client.model_copy(update={"accept_gap": True})
+    lenient = config.model_copy(update={"client": client})
+    with closing(Host(lenient, clock=clock)) as host:
+        serve(host)
+        assert 0 < host.totals()["learned"] < 30
+
+
+def test_an_outage_of_the_log_of_a_site_is_waited_for(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site_source, "RETRY_FIRST_S", 0.0)
+    write_site(config, keyed("attic", 60, 0))
+    opened = site_source.open_site_intake
+    outages = iter([True, True, False])
+
+    def failing(*arguments: object, **more: object) -> object:
+        if next(outages):
+            raise LogUnavailable("the broker does not answer")
+        return opened(*arguments, **more)  # type: ignore[arg-type]  # passed on
+
+    monkeypatch.setattr(site_source, "open_site_intake", failing)
+    with closing(Host(config, clock=clock)) as host:
+        while host.totals()["learned"] < 60:
+            assert host.step(), "an outage is no idleness"
+
+
+def test_commands_read_the_readings_of_one_client_and_a_client_by_itself_is_refused(
+    config: Config,
+) -> None:
+    write_site(config, keyed("attic", 60, 0) + keyed("garden", 40, 1))
+    with closing(Host(config, clock=clock)) as host:
+        serve(host)
+        with closing(open_client_log(config, "garden")) as log:
+            assert log.bounds(READINGS) == {0: (0, 40)}
+            records, after = log.read(READINGS, {0: 38})
+        assert [record.offset for record in records] == [38, 39]
+        assert after == {0: 40}
+    with pytest.raises(SettingsError, match="shoal host"), open_client(config, "attic"):
+        pass
+
+
+def test_old_readings_of_a_client_are_removed_beyond_its_limit(tmp_path: Path) -> None:
+    site = SiteReadings(tmp_path / "site.db", 500)
+    with closing(site):
+        for number in range(5):
+            taken = [
+                site_intake.TakenIn(client, 7, (("type", b"reading"),), b"x" * size)
+                for client, size in (("a", 150), ("b", 1000))
+            ]
+            at = {0: number} if number else {}
+            site.take_in(taken, b"source", at, {0: number + 1})
+        a = site.log_of("a")
+        first, end = a.bounds(READINGS)[0]
+        assert 0 < first < end == 5
+        with pytest.raises(OffsetOutOfRange):
+            a.read(READINGS, {0: 0})
+        assert site.log_of("b").bounds(READINGS) == {0: (4, 5)}, "never the newest one"
+    with closing(SiteReadings(tmp_path / "site.db", 500)) as again:
+        assert again.log_of("a").bounds(READINGS) == {0: (first, end)}
+        assert again.positions(b"source") == {0: 5}
+        with pytest.raises(InvalidState, match="another host"):
+            again.take_in([], b"source", {0: 4}, {0: 6})
