@@ -505,3 +505,35 @@ def test_windows_are_compared_one_by_one_and_sums_of_them_are_not() -> None:
         summed.absorb([Contribution("b", half, aggregator.contribute())], b"")
     assert alone.state()["compared"] > 0.0
     assert summed.state()["compared"] == 0.0
+
+
+def leaf_with_fine_bins(before: float, since: float) -> Leaf:
+    """A leaf with readings on its first axis, all in the second of the fine bins, of which
+    `before` came before these were laid and `since` came with half of the exposure."""
+    leaf = Leaf(0, np.zeros(2), np.ones(2), Axes.features(2), 2)
+    leaf.coarse[0, 4] = before + since
+    leaf.exposure[0] = 1000.0
+    leaf.zoom[0] = 4
+    leaf.span[0] = 1
+    leaf.fine[0, 1] = since
+    leaf.fine_exposure[0] = 500.0
+    return leaf
+
+
+@pytest.mark.parametrize("since", [0.0, 40.0, 200.0])
+def test_fine_bins_that_were_laid_while_a_state_was_absent_do_not_make_it_a_low_one(
+    since: float,
+) -> None:
+    leaf = leaf_with_fine_bins(400.0, since)
+    fine_width = 1 / BINS**2
+    start = 4 / BINS
+    whole, _ = leaf.density(0, np.array([start]), np.array([start + 1 / BINS]))
+    assert whole == pytest.approx((400.0 + since) / 1000.0)
+    at = start + fine_width * np.arange(BINS)
+    parts, _ = leaf.density(0, at, at + fine_width)
+    # Without readings of its own the fine bins show no form: each has an equal part.
+    expected = np.full(BINS, whole[0] / BINS)
+    if since:
+        expected = np.zeros(BINS)
+        expected[1] = whole[0]
+    assert parts == pytest.approx(expected)

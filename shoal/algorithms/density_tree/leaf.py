@@ -33,6 +33,9 @@ NEWER_SIGNIFICANCE: Final = 4.0
 recent ones lie"""
 FINE_EXPOSURE: Final = 0.2
 """fine bins are believed once they have this share of their axis's exposure"""
+FINE_SIGNIFICANCE: Final = 4.0
+"""standard deviations above zero from which all that fine bins hold shows how readings lie in them
+"""
 
 
 class AxisValleys(NamedTuple):
@@ -264,30 +267,48 @@ class Leaf:
         mass = mass / exposure
         variance = variance / exposure**2
         if self.zoom[axis] != NO_ZOOM and self.fine_exposure[axis] > FINE_EXPOSURE * exposure:
-            first = start + int(self.zoom[axis]) * width
-            last = first + int(self.span[axis]) * width
-            # Edges of bins are products of fractions: equal ones may differ in the last bit.
-            inside = (low >= first - 1e-12) & (high <= last + 1e-12)
-            fine, fine_variance = self._fine_density(axis, first, width, low, high)
-            mass = np.where(inside, fine, mass)
-            variance = np.where(inside, fine_variance, variance)
+            scale = self._fine_scale(axis)
+            if scale is not None:
+                first = start + int(self.zoom[axis]) * width
+                last = first + int(self.span[axis]) * width
+                # Edges of bins are products of fractions: equal ones may differ in the last bit.
+                inside = (low >= first - 1e-12) & (high <= last + 1e-12)
+                fine, fine_variance = self._fine_mass(axis, first, width, low, high)
+                mass = np.where(inside, scale * fine, mass)
+                variance = np.where(inside, scale**2 * fine_variance, variance)
         here = (start < high) & (self.end[axis] > low)
         return here * mass, here * variance
 
-    def _fine_density(
+    def _fine_scale(self, axis: int) -> float | None:
+        """Readings per reading of exposure that one in the fine bins of an axis stands for; None
+        where the fine bins do not show how readings lie in them.
+
+        Fine bins say where in their range readings lie, coarse ones how many: fine bins may have
+        been laid while the state that they lie over was absent, and their own density would make
+        it a low one for good.
+        """
+        fine = float(self.fine[axis].sum())
+        noise = float(self.fine_noise[axis].sum())
+        if fine <= FINE_SIGNIFICANCE * math.sqrt(max(fine, 0.0) + noise + 1.0):
+            return None
+        zoom = int(self.zoom[axis])
+        coarse = float(self.coarse[axis, zoom : zoom + int(self.span[axis])].sum())
+        return max(coarse, 0.0) / fine / float(self.exposure[axis])
+
+    def _fine_mass(
         self, axis: int, first: float, width: float, low: Floats, high: Floats
     ) -> tuple[Floats, Floats]:
-        """`density` by the fine bins, the first of which begins at `first`; `width` is that of
-        coarse ones."""
+        """Intervals [low, high) (n,) -> (n,) readings in the fine bins there, and their variance.
+
+        The first fine bin begins at `first`; `width` is that of coarse ones.
+        """
         fine_width = int(self.span[axis]) * width / BINS
-        mass, variance = _mass_between(
+        return _mass_between(
             self.fine[axis],
             self.fine_noise[axis],
             (low - first) / fine_width,
             (high - first) / fine_width,
         )
-        exposure = self.fine_exposure[axis]
-        return mass / exposure, variance / exposure**2
 
     def end_look(self) -> None:
         """The tree changes: what is counted from now on is newer than what the bins hold."""
