@@ -135,8 +135,10 @@ class Cluster:
     """part of the readings of the newest hour of the history, by their times, that fell to it;
     null where no history is kept"""
     recent_share: Share
-    """part of the recent readings of all clusters; a reading counts less the more came after it,
-    by 1/e after 2,000"""
+    """part of the recent readings of all clusters; a reading counts less the more came after it.
+    Each step of the model adds the shares of what it learnt, which fade to 1/e in 2,000 readings.
+    An algorithm that counts recent readings itself gives the shares of those: of the newest 500 or
+    so (cluster_tree) or 4,000 (density_tree), however many a step has learnt"""
     dwell: float | None
     """readings that a client stays in it at a stretch, on average, of a cluster that is a regime;
     null for others and while there is one"""

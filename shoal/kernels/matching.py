@@ -13,9 +13,13 @@ from shoal.kernels.distance import squared_by_differences
 def assignment(cost: Floats) -> Ints:
     """cost (n, m), n <= m -> (n,) the column of each row, no column twice, of least total cost.
 
-    The Hungarian method with potentials, one shortest augmenting path per row: O(n² m).
+    The Hungarian method with potentials, one shortest augmenting path per row: O(n² m). Raises
+    `ValueError` for more rows than columns, some of which would have none.
     """
     n, m = cost.shape
+    if n > m:
+        # Without a free column the search for one would never end.
+        raise ValueError(f"{n} rows cannot have a column each, there are {m}")
     of_row = np.zeros(n + 1)
     of_column = np.zeros(m + 1)
     # rows and columns count from 1; column 0 is the row to assign

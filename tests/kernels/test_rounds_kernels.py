@@ -183,6 +183,12 @@ def test_the_assignment_is_the_cheapest_of_all() -> None:
     assert len(assignment(np.empty((0, 3)))) == 0
 
 
+@pytest.mark.parametrize("shape", [(1, 0), (3, 2)])
+def test_more_rows_than_columns_are_refused(shape: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match=f"{shape[0]} rows .* there are {shape[1]}"):
+        assignment(np.zeros(shape))
+
+
 def test_symmetric_matrices_are_packed_and_unpacked() -> None:
     matrices = np.arange(18.0).reshape(2, 3, 3)
     matrices = matrices + matrices.transpose(0, 2, 1)

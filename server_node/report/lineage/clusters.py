@@ -60,7 +60,7 @@ class Cluster:
     recent_slow: float = 0.0
     """the same, fading more slowly: the recent share is made of these"""
     recent_share: float = 0.0
-    """share of the recent readings of all clusters"""
+    """share of the recent readings of all clusters; see `types.Cluster`"""
     active: bool = True
     reported_share: float = 0.0
     """the recent share that an event last reported, or that it began with"""
