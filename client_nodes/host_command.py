@@ -68,16 +68,20 @@ def host(
     """Run the clients of a site in one process, each as `shoal client` would run it.
 
     Without --name it serves every client that has a readings log in the folder of the site, as
-    `shoal producer` makes them, and begins new ones within seconds. Each client has its own folder,
-    noise key, ledger and checkpoint, the same as in a process of its own, so that a client may be
-    moved between the two. An error of one client leaves the others alone. Stop the host with
-    Ctrl-C or SIGTERM, or kill it: started again, every client continues where it was.
+    `shoal producer` makes them, and begins new ones within seconds. With `client` in [host] the
+    readings of all clients come in one log, whose records name them. Each client has its own
+    folder, noise key, ledger and checkpoint, the same as in a process of its own, so that a client
+    with a log of its own may be moved between the two. An error of one client leaves the others
+    alone. Stop the host with Ctrl-C or SIGTERM, or kill it: started again, every client continues
+    where it was.
     """
     config = load_config(file)
     contract = config.resolved
     check_installed(config.log)
     if config.readings.address:
         check_installed(config.readings)
+    if config.host.client:
+        check_installed(config.host)
     start_logging("host", as_json, logging.DEBUG if verbose else logging.INFO)
     log_event("started", federation=config.contract.federation, contract=contract.digest)
     log_event("privacy", statement=contract.mode.describe().text())

@@ -13,8 +13,8 @@ from shoal.client_nodes.monitoring import READING_RESULTS
 if TYPE_CHECKING:
     from shoal.client_nodes.hosted_client import HostedClient
 
-RECORD_RESULTS: Final = ("taken_in", "refused", "other", "nameless")
-"""what becomes of a record of the log of a site; it depends on no reading"""
+RECORD_RESULTS: Final = ("taken_in", "refused", "other", "nameless", "unreadable")
+"""what becomes of a record of the log of a site; the last depends on what is in it"""
 WORST: Final = 10
 """clients that have a series of their own: a series of each would be one for every device"""
 
@@ -62,7 +62,7 @@ class HostMetrics:
             "shoal_host_records",
             "Records of the log of a site, which has the readings of all its clients, by result:"
             " taken_in, refused (a client beyond clients_max), other (a client that this host is"
-            " not named), nameless",
+            " not named), nameless, unreadable (a message that makes no reading)",
             ["result"],
             registry=self.registry,
         )
@@ -71,6 +71,7 @@ class HostMetrics:
             "Records of the log of a site that a host has not taken in yet",
             registry=self.registry,
         )
+        self._record_results = RECORD_RESULTS if on_site else RECORD_RESULTS[:-1]
         self._records_counted: dict[str, int] = {}
         for result in self._results:
             self.readings.labels(result=result).inc(0)
@@ -101,7 +102,7 @@ class HostMetrics:
     def show_site(self, records: Mapping[str, int], waiting: int | None) -> None:
         """Show what became of the records of a site's log since the host was started, and how many
         wait there; None: as many as before."""
-        for result in RECORD_RESULTS:
+        for result in self._record_results:
             number = records.get(result, 0)
             new = number - self._records_counted.get(result, 0)
             self.records.labels(result=result).inc(new)

@@ -1,8 +1,10 @@
 """Takes in the readings of all clients of a site from one log, in which records name their client.
 
 It reads that log once for all of them, in its order, and stores each record as the next reading of
-its client (`SiteReadings`), before any client sees it. A record is not decoded here: one that is no
-reading is rejected by its own client, as in a log of its own, and costs the others nothing.
+its client (`SiteReadings`), before any client sees it. A reading of shoal is not decoded here: one
+that cannot be is rejected by its own client, as in a log of its own. Any other record is read as a
+message by the rules of [kafka], as a producer reads it, and left out where it makes no reading.
+Neither costs other clients anything.
 """
 
 from __future__ import annotations
@@ -12,12 +14,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from typing import Final
+from typing import Any, Final
 
 from shoal.client_nodes.monitoring import RejectionWatch
 from shoal.config.base import client_name_of
+from shoal.config.extension_settings import SOURCES, ReadMessage
 from shoal.config.settings import Config
 from shoal.errors import InvalidState, SettingsError
+from shoal.protocol.readings import Reading
 from shoal.protocol.topics import RELEASES_SETTINGS
 from shoal.runtime.client_folders import client_folder
 from shoal.runtime.logs import ClusterLog, open_federation_log, site_file
@@ -33,6 +37,8 @@ TAKE_IN_S: Final = 0.5
 very many records would keep the others from learning what they have"""
 NAME_BYTES_MAX: Final = 1000
 """longest name of a client in the records: it is kept in a file of the client's folder"""
+IS_READING: Final = ("type", Reading.TYPE.encode())
+"""header of a record that is a reading of shoal"""
 REFUSED_KEPT_MAX: Final = 10_000
 """most refused clients that are known by name: whoever writes to the log can name clients without
 end"""
@@ -56,8 +62,9 @@ class SiteIntake:
         """`named`: the clients whose readings are taken in; none: all, up to `clients_max`.
 
         `counts`: gets the records by what became of them: taken_in, refused (of a client beyond
-        `clients_max`), other (of a client that is not named), nameless; `refused`: gets the clients
-        beyond `clients_max`. Raises as the log does.
+        `clients_max`), other (of a client that is not named), nameless, unreadable (a message
+        that makes no reading); `refused`: gets the clients beyond `clients_max`. Raises as the log
+        does.
         """
         self._counts = counts
         self._refused = refused
@@ -68,8 +75,11 @@ class SiteIntake:
         self._clients_max = clients_max
         self._clock = clock
         self._topic = config.host.topic
+        self._by_key = config.host.client == "key"
+        self._read_message: Callable[[Record, float], ReadMessage] | None = None
+        """reads a record that is no reading of shoal; made for the first one"""
         self._names: dict[bytes, str] = {}
-        """key of a record -> client, of those that are taken in"""
+        """what records call a client -> client, of those that are taken in"""
         self._rejections = RejectionWatch()
         log.ensure(self._topic)
         self._source = log.identity(self._topic)
@@ -125,32 +135,55 @@ class SiteIntake:
         self._at = dict(after)
         self._stored_at = dict(after)
         self._counts += counts
-        without = ["nameless"] * counts["nameless"]
-        for reason, number in self._rejections.add(without, self._clock()):
-            log_event("records_left_out", logging.WARNING, reason=reason, records=number)
         return True
 
     def _of_clients(self, records: Sequence[Record], counts: Counter[str]) -> list[TakenIn]:
-        readings = []
+        """The readings in these records, in their order; `counts` gets what became of each."""
+        readings: list[TakenIn] = []
+        faults: list[str] = []
         new: set[str] = set()
+        now = self._clock()
         for record in records:
-            client = self._names.get(record.key or b"")
-            if client is None:
-                client, result = self._client_of(record, new)
-                counts[result] += 1
-            else:
-                counts["taken_in"] += 1
+            key, reading, fault = self._read(record, now)
+            result = "unreadable" if fault else "taken_in"
+            client = None if fault else self._names.get(key)
+            if client is None and not fault:
+                client, result = self._client_of(key, new)
+            counts[result] += 1
+            if result == "nameless":
+                faults.append(result)
+            elif fault:
+                faults.append(fault)
             if client is not None:
-                headers = record.headers
-                readings.append(TakenIn(client, record.timestamp_ms, headers, record.value))
+                readings.append(reading._replace(client=client))
+        for reason, number in self._rejections.add(faults, now):
+            log_event("records_left_out", logging.WARNING, reason=reason, records=number)
         return readings
 
-    def _client_of(self, record: Record, new: set[str]) -> tuple[str | None, str]:
-        """The client of a record, and what became of the record; None for one that is left out.
+    def _read(self, record: Record, now: float) -> tuple[bytes, TakenIn, str]:
+        """The name of the client in a record, its reading, and why it has none.
+
+        The client of that reading is not known yet.
+        """
+        taken = TakenIn("", record.timestamp_ms, record.headers, record.value)
+        if self._by_key and IS_READING in record.headers:
+            return record.key or b"", taken, ""
+        if self._read_message is None:
+            field = "" if self._by_key else self._config.host.client
+            # A `SourceType` of producers, of which settings know a part.
+            source: Any = SOURCES.load("kafka")
+            self._read_message = source.message_reader(self._config, field)
+        message: ReadMessage = self._read_message(record, now)
+        key = (record.key or b"") if self._by_key else message.client.encode("utf-8", "replace")
+        taken = taken._replace(headers=message.headers, value=message.value)
+        return key, taken, message.fault
+
+    def _client_of(self, key: bytes, new: set[str]) -> tuple[str | None, str]:
+        """The client that records call `key`, and what becomes of such a record; None for one that
+        is left out.
 
         `new`: clients that have come in this batch.
         """
-        key = record.key or b""
         try:
             text = key.decode("utf-8")
         except UnicodeDecodeError:

@@ -19,7 +19,7 @@ import click
 
 from shoal.cli.options import CLIENT_NAME
 from shoal.config.contract import Contract
-from shoal.config.extension_settings import SourceSettings
+from shoal.config.extension_settings import ReadMessage, SourceSettings
 from shoal.config.settings import Config
 from shoal.errors import SettingsError
 from shoal.producers.pacing import LONGEST_WAIT_S, Pacing, rate_of, speed_of
@@ -35,7 +35,7 @@ from shoal.runtime.client_folders import client_folder
 from shoal.runtime.logs import open_readings
 from shoal.runtime.service import stopped_by_signals
 from shoal.telemetry.events import log_event
-from shoal.transports.base import Log
+from shoal.transports.base import Log, Record
 
 FAULTS = {
     "ragged": "rows had more or fewer cells than the header; passed on without values",
@@ -179,6 +179,14 @@ class SourceType:
     def gives_users(self, config: Config, options: Mapping[str, Any]) -> bool:
         """Whether its readings have user ids; else nothing is learnt where users are protected."""
         return False
+
+    def message_reader(self, config: Config, field: str) -> Callable[[Record, float], ReadMessage]:
+        """A function that reads a record, at a time in seconds since 1970, as a message of the
+        client that `field` of the message names; an empty one names none.
+
+        For a host that takes in messages of all clients from one log. Raises `SettingsError`.
+        """
+        raise SettingsError(f"the source {self.name} reads no messages of a topic")
 
     def federation_file(self, options: Mapping[str, Any]) -> str:
         """A federation file (TOML) that fits the source.

@@ -17,25 +17,16 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
-
 from shoal.config.base import client_name_of
 from shoal.errors import InvalidState, LogUnavailable
 from shoal.producers.files.split import CLIENTS_MAX
+from shoal.producers.kafka.record_reader import RecordReader
 from shoal.producers.kafka.settings import KafkaSourceSettings, kafka_settings
-from shoal.producers.messages import (
-    RejectedMessages,
-    TopicField,
-    parse_payload,
-    quoted_path,
-    values_with_gaps,
-)
+from shoal.producers.messages import RejectedMessages
 from shoal.producers.progress import display_on
 from shoal.producers.publisher import Mark, MarkState, ReadingsPublisher
 from shoal.producers.source import SourceReading, SourceReadings, identity_of
 from shoal.producers.source_type import ProducerTask, ProducerTotals
-from shoal.producers.values import Gaps, missing_of
-from shoal.protocol.readings import codes_of
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.runtime.checkpoint import Checkpoint, pairs_of, positions_of
 from shoal.runtime.client_folders import client_folder
@@ -45,7 +36,6 @@ from shoal.saved_state import SavedState
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, Positions, Record, read_next
 from shoal.transports.kafka import KAFKA
-from shoal.transports.kafka.consumer import check_codec
 from shoal.transports.kafka.settings import BrokerAccess, KafkaSettings
 
 BATCH_RECORDS_MAX = 2000
@@ -174,21 +164,13 @@ class KafkaIngest:
         self._bookmark = bookmark
         self._counts = counts
         self._only: str | None = task.options["name"]
-        contract = task.config.contract
-        self._width = contract.width
-        codes = codes_of(contract)
-        self._wanted = []
-        for place, feature in enumerate(contract.features):
-            path = self._settings.fields.get(feature.name) or quoted_path([feature.name])
-            self._wanted.append(TopicField(place, path, codes.get(place)))
         self._topic_settings = readings_settings(task.config.client)
         self._open_log = open_log
         self._clock = clock
         self._steady = steady
-        missing = missing_of(self._settings.missing, contract)
-        self._gaps = Gaps(missing, contract.learns_gaps, counts.faults)
+        self._reader = RecordReader(task.config, self._settings, counts.faults)
         if bookmark.held:
-            self._gaps.restore(bookmark.held)
+            self._reader.gaps.restore(bookmark.held)
         self._rejected = RejectedMessages(counts.faults)
         self._check_due = steady() + PARTITIONS_CHECK_S
         self._logs: dict[str, Log] = {}
@@ -224,14 +206,13 @@ class KafkaIngest:
             return False
         parts: defaultdict[tuple[str, int], list[tuple[int, SourceReading]]] = defaultdict(list)
         for record in records:
-            check_codec(record)
             reading = self._reading(record)
             if reading is not None:
                 parts[reading.client, record.partition].append((record.offset, reading))
         self._store(parts)
         # Only now: after a kill in between the same messages are read again, and found in the logs.
         self._bookmark.positions = dict(after)
-        self._bookmark.held = self._gaps.state()
+        self._bookmark.held = self._reader.gaps.state()
         self._bookmark.save()
         return True
 
@@ -274,37 +255,21 @@ class KafkaIngest:
 
     def _reading(self, record: Record) -> SourceReading | None:
         """The reading that a message is; None for one that is rejected, or of another client."""
-        settings = self._settings
-        now = self._clock()
-        # With a time of its own a message is compared with the clock now, so that one from the
-        # future is found.
-        arrival = now if settings.time else record.timestamp_ms / 1000
-        parsed = parse_payload(record.value or b"", self._wanted, settings, max(arrival, 0.0))
-        if parsed.values is None or not self._is_usable(parsed.faults):
-            for reason in parsed.faults or ["incomplete"]:
+        parsed = self._reader.parse(record, self._clock())
+        if parsed.values is None:
+            for reason in parsed.faults:
                 self._reject(reason, record)
             return None
         client = self._only or ""
-        if settings.client:
+        if self._settings.client:
             named = self._client_of(parsed.client, record)
             if named is None:
                 return None
             client = named
-        row = values_with_gaps(parsed.values.values, self._width)
-        (values,) = self._gaps.treat([client], row[None])
-        if np.isnan(values).any():
-            if not self._gaps.learns:
-                self._reject("missing", record)
-                return None
-            self._counts.faults["with_gaps"] += 1
-        return SourceReading(client, parsed.values.time, values, user=parsed.user)
-
-    def _is_usable(self, faults: Sequence[str]) -> bool:
-        """Whether a message with these faults makes a reading: one without, or one whose missing
-        values are filled or learnt as gaps."""
-        if not faults:
-            return True
-        return self._gaps.treats and set(faults) <= {"missing", "undeclared"}
+        reading = self._reader.reading(client, parsed)
+        if reading is None:
+            self._reject("missing", record)
+        return reading
 
     def _client_of(self, text: str | None, record: Record) -> str | None:
         """The client that a message names; None for one that is rejected, or of another client."""

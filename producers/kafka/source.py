@@ -3,16 +3,18 @@ is already."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 
+from shoal.config.extension_settings import ReadMessage
 from shoal.config.settings import Config
 from shoal.errors import SettingsError
 from shoal.producers.kafka.settings import KafkaSourceSettings, kafka_settings
 from shoal.producers.source_type import AGAIN, NAME, ProducerTask, ProducerTotals, SourceType
 from shoal.telemetry.events import log_event
+from shoal.transports.base import Record
 
 
 class KafkaSource(SourceType):
@@ -43,6 +45,14 @@ class KafkaSource(SourceType):
     def gives_users(self, config: Config, options: Mapping[str, Any]) -> bool:
         """See `SourceType.gives_users`."""
         return bool(kafka_settings(config).user_id)
+
+    def message_reader(self, config: Config, field: str) -> Callable[[Record, float], ReadMessage]:
+        """See `SourceType.message_reader`. By the rules of [kafka], which need not name a topic."""
+        from shoal.producers.kafka.record_reader import message_reader  # noqa: PLC0415 - loaded only to read messages
+
+        settings = config.source(self.name)
+        assert isinstance(settings, KafkaSourceSettings)
+        return message_reader(config, settings, field)
 
     def run(self, task: ProducerTask) -> ProducerTotals:
         """See `SourceType.run`. Raises `MissingExtra`."""

@@ -132,6 +132,19 @@ class SourceSettings(Settings):
         """Raises `SettingsError` for settings that do not fit the contract."""
 
 
+class ReadMessage(NamedTuple):
+    """A message of a sensor, read."""
+
+    client: str
+    """name by which the message calls its client; empty without one"""
+    fault: str
+    """reason for which it makes no reading; empty where it makes one"""
+    headers: tuple[tuple[str, bytes], ...] = ()
+    """headers of the reading"""
+    value: bytes = b""
+    """the reading, encoded"""
+
+
 class SourceWithSettings(Protocol):
     """Facts that the settings need of a source; see `shoal.producers.source_type.SourceType`."""
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self, get_origin
 
 from pydantic import (
     BaseModel,
@@ -286,10 +286,13 @@ class HostSettings(Settings):
     """[host]: the one log from which a host takes in the readings of all its clients. The transport
     adds its own keys."""
 
-    client: Literal["", "key"] = Field(
+    client: str = Field(
         default="",
-        description="`key`: the readings of all clients come in one log of the site, in which the "
-        "key of a record names its client; none: each client has a readings log of its own",
+        pattern=r'^(("[^"]+"|[^".]+)(\.("[^"]+"|[^".]+))*)?$',
+        description="the readings of all clients come in one log of the site, and a client is "
+        "named by `key`, the key of a record, or by a field of messages that are JSON objects, "
+        "`a.b` for b in a; they are read by the rules of [kafka]. None: each client has a readings "
+        "log of its own",
     )
     address: str = Field(
         default="sqlite:data/site.db",

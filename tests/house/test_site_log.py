@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
+import uuid
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,12 +20,14 @@ from shoal.client_nodes.host_metrics import HostMetrics
 from shoal.config.base import client_name_of
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState, LogUnavailable, OffsetOutOfRange, SettingsError
+from shoal.producers.kafka.settings import KafkaSourceSettings
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
 from shoal.runtime.logs import open_client_log
 from shoal.runtime.service import resumed
 from shoal.runtime.site_readings import SiteReadings
 from shoal.server_node.bootstrap import open_server
+from shoal.transports import open_log
 from shoal.transports.base import Record, TopicSettings
 from shoal.transports.sqlite.log import SqliteLog
 from tests.house.small_federation import (
@@ -211,15 +216,10 @@ def test_new_devices_begin_within_clients_max_under_names_that_are_kept_as_they_
 def test_records_that_are_no_readings_cost_others_nothing(
     config: Config, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broken = Record(READINGS, 0, 0, 0, None, b"\xc1 no reading", ())
-    strange: list[tuple[bytes | None, Record]] = [
-        (None, broken),
-        (b"", broken),
-        (b"\xff\xfe", broken),
-        (b"n" * 1001, broken),
-    ]
+    broken = Record(READINGS, 0, 0, 0, None, b"\xc1 no reading", Reading.headers())
+    nameless = [None, b"", b"\xff\xfe", b"n" * 1001]
     mixed = keyed("attic", 30, 0)
-    mixed[10:10] = [(b"attic", broken), *strange]
+    mixed[10:10] = [(key, broken) for key in [b"attic", *nameless]]
     write_site(config, mixed)
     with closing(Host(config, clock=clock)) as host:
         serve(host)
@@ -228,6 +228,42 @@ def test_records_that_are_no_readings_cost_others_nothing(
     assert (totals["read"], totals["learned"], totals["rejected"]) == (31, 30, 1)
     left_out = [record for record in caplog.records if record.message == "records_left_out"]
     assert [getattr(record, "fields", {})["records"] for record in left_out] == [4]
+
+
+@pytest.mark.parametrize("client", ["key", "device.id"])
+def test_messages_are_read_as_a_producer_of_a_topic_reads_them(
+    config: Config, client: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka = KafkaSourceSettings(fields={"warm": "values.t"}, time="at")
+    host_settings = config.host.model_copy(update={"client": client})
+    config = config.model_copy(update={"host": host_settings, "sources": {"kafka": kafka}})
+    hall = client_name_of("Halle 1")
+    records: list[tuple[bytes | None, Record]] = []
+    for number, (warm, damp) in enumerate(weather(30, 0)):
+        message: dict[str, Any] = {"device": {"id": "Halle 1"}, "at": 1e9 + number, "damp": damp}
+        message["values"] = {"t": warm if number != 7 else "broken"}
+        value = json.dumps(message).encode()
+        records.append((b"Halle 1", Record(READINGS, 0, 0, 0, None, value, ())))
+    records.insert(3, (b"cellar", Record(READINGS, 0, 0, 0, None, b'{"device": {"id": 3}}', ())))
+    records.insert(5, (b"cellar", Record(READINGS, 0, 0, 0, None, b"{no JSON", ())))
+    write_site(config, records)
+    with closing(Host(config, clock=clock)) as host:
+        serve(host)
+        assert list(host.clients) == [hall], "no client begins by what is no reading"
+        assert (host.totals()["read"], host.totals()["learned"]) == (29, 29)
+    with closing(open_client_log(config, hall)) as log:
+        stored = log.read(READINGS, {0: 0}, 100)[0]
+    last = Reading.decode(stored[-1].value, stored[-1].headers)
+    assert (last.time, list(last.values)) == (1e9 + 29, list(weather(30, 0)[29]))
+    left_out = [record for record in caplog.records if record.message == "records_left_out"]
+    reasons = {getattr(record, "fields", {})["reason"] for record in left_out}
+    assert reasons == {"not_a_number", "not_json", "timeless"}
+    held = config.model_copy(
+        update={"sources": {"kafka": kafka.model_copy(update={"missing": "hold"})}}
+    )
+    write_site(config, records[:1])
+    with closing(Host(held, clock=clock)) as host, pytest.raises(SettingsError, match="hold"):
+        serve(host)
 
 
 def test_a_device_with_very_many_records_does_not_starve_the_others(config: Config) -> None:
@@ -330,3 +366,36 @@ def test_old_readings_of_a_client_are_removed_beyond_its_limit(tmp_path: Path) -
         assert again.positions(b"source") == {0: 5}
         with pytest.raises(InvalidState, match="another host"):
             again.take_in([], b"source", {0: 4}, {0: 6})
+
+
+def test_a_topic_of_a_broker_is_taken_in_and_read_on_after_a_restart(
+    config: Config, kafka_bootstrap: str
+) -> None:
+    topic = f"devices-{uuid.uuid4().hex}"
+    address = f"kafka://{kafka_bootstrap}"
+    host_settings = config.host.model_copy(
+        update={"client": "device.id", "address": address, "topic": topic}
+    )
+    config = config.model_copy(update={"host": host_settings})
+    with closing(open_log(address)) as log:
+        log.ensure(topic, TopicSettings(partitions=3))
+
+        def send(readings: int) -> None:
+            for number, (warm, damp) in enumerate(weather(readings, 0)):
+                device = f"d{number % 5}"
+                message = {"device": {"id": device}, "warm": warm, "damp": damp}
+                log.publish(topic, json.dumps(message).encode(), device.encode())
+            log.flush()
+
+        def learn_all(number: int) -> None:
+            with closing(Host(config, clock=clock)) as host:
+                while host.totals()["learned"] < number:
+                    host.step(0.05)
+                serve(host)
+                assert host.totals()["learned"] == number
+                assert sorted(host.clients) == ["d0", "d1", "d2", "d3", "d4"]
+
+        send(100)
+        learn_all(100)
+        send(50)
+        learn_all(150)
