@@ -25,6 +25,7 @@ from shoal.client_nodes.site_source import SiteSource
 from shoal.config.base import check_client_name
 from shoal.config.settings import Config
 from shoal.errors import InvalidState, SettingsError, ShoalError
+from shoal.protocol.reading_faults import Rejected
 from shoal.telemetry.events import log_event
 
 if TYPE_CHECKING:
@@ -169,6 +170,15 @@ class Host:
             for name in TOTALS:
                 sums[name] += client.totals[name]
         return sums
+
+    def rejected(self) -> list[Rejected]:
+        """Readings that the clients that are open have rejected since each was first started, the
+        most first. They stay on the site."""
+        found = []
+        for name, client in self._clients.items():
+            for rejected in client.rejected():
+                found.append(rejected._replace(first=f"{rejected.first} of {name}"))
+        return sorted(found, key=lambda rejected: -rejected.readings)
 
     def _look_for_clients(self) -> None:
         now = time.monotonic()

@@ -13,6 +13,7 @@ from shoal.client_nodes.monitoring import TOTALS
 from shoal.client_nodes.node import ClientNode
 from shoal.config.settings import Config
 from shoal.errors import ContractMissing, LogError, ShoalError
+from shoal.protocol.reading_faults import Rejected
 from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S, resumed
 from shoal.telemetry.events import events_of_client, log_event
 from shoal.transports.base import Log
@@ -88,6 +89,10 @@ class HostedClient:
             except ShoalError as error:
                 self._fail(error)
                 return 0
+
+    def rejected(self) -> list[Rejected]:
+        """Readings that it has rejected since it was first started; none while it is not open."""
+        return [] if self._node is None else self._node.rejected
 
     def close(self) -> None:
         """Close its logs and its checkpoint. The next one on the same files goes on from there."""

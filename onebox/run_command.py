@@ -1,5 +1,5 @@
-"""`shoal run`: somebody's own files through a whole federation in one process, with the live
-page."""
+"""`shoal run`: somebody's own files or messages through a whole federation in one process, with the
+live page."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+from prometheus_client import CollectorRegistry
 
+from shoal.cli.options import CLIENT_NAME
 from shoal.config.settings import Config, load_config
-from shoal.errors import InvalidData
+from shoal.errors import InvalidData, SettingsError
 from shoal.kernels.forms import PROCESS
 from shoal.onebox.federation import OneBox
+from shoal.onebox.live import LiveRun, opened_stream
 from shoal.producers.files.source import FILES, PLAIN_REPLAY, with_settings
 from shoal.producers.pacing import Pacing
 from shoal.producers.progress import display_on
@@ -55,6 +58,8 @@ REMAINDER_MIN = 0.01
 """part of the readings from which on those that fell to no listed cluster get a line"""
 DESCRIBED_MAX = 12
 """clusters that the list of a model describes by what sets them apart"""
+REASONS_MAX = 5
+"""kinds of rejected readings that are listed"""
 LAST_UPDATE_S = 1.0
 """seconds after which a client publishes what it has learnt, so that the end of a file is not
 waited for"""
@@ -174,45 +179,53 @@ def open_run(config: Config, options: Mapping[str, Any]) -> Iterator[Run]:
 
 @click.command("run", params=[copy(AGAIN)])
 @click.argument("file", type=PATH)
-@click.argument("files", nargs=-1, type=PATH, required=True, metavar="DATA...")
+@click.argument("files", nargs=-1, type=PATH, metavar="[DATA]...")
+@click.option(
+    "--name",
+    type=CLIENT_NAME,
+    metavar="CLIENT",
+    help="Without DATA: the client that all messages are of, or the only one to feed.",
+)
+@click.option(
+    "--until-idle",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Without DATA: end when no message has arrived for this long.",
+)
 @click.option("--no-browser", is_flag=True, help="Do not open the live page in a browser.")
 @click.option("--no-wait", is_flag=True, help="End with the data; do not keep serving the page.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
 def run_command(file: Path, **options: Any) -> None:
     """Cluster the readings in DATA as the federation FILE says, in one process, with the live page.
 
+    Without DATA, it reads the Kafka topic of [kafka] or the sensors of [mqtt] until it is stopped.
     Runs the producer, all clients and the server, on the logs and folders of the file, so that the
     commands for separate processes can go on from there. How DATA are read is in [files] of the
-    file; `shoal init DATA` writes it. A run that was stopped continues where it was.
+    file; `shoal init` writes it. A run that was stopped continues where it was.
 
     \b
     shoal init readings.csv
     shoal run readings.toml readings.csv
+    shoal init --kafka broker:9092 --topic plant.devices
+    shoal run plant-devices.toml
     """
     config = load_config(file)
     start_logging("run", options["as_json"], logging.WARNING)
-    interactive = sys.stdout.isatty() and not options["as_json"]
+    if options["files"]:
+        for name, label in (("name", "--name"), ("until_idle", "--until-idle")):
+            if options[name] is not None:
+                raise SettingsError(f"{label} means nothing with DATA; leave it out")
+        _run_files(config, options)
+    else:
+        if options["no_wait"]:
+            raise SettingsError("--no-wait means nothing without DATA; see --until-idle")
+        _run_live(config, options)
+
+
+def _run_files(config: Config, options: Mapping[str, Any]) -> None:
     with stopped_by_signals() as stop, open_run(config, {**PLAIN_REPLAY, **options}) as run:
-        server = run.config.server
-        history = HistoryReader(server.folder / HISTORY_FILE)
-        publisher = request_publisher(run.config)
         registry = run.box.server.metrics.registry
-        reader = partial(open_log, run.config.log)
-        web = page_server(
-            run.board,
-            registry,
-            server.host,
-            server.port,
-            publisher,
-            history=history,
-            open_log=reader,
-        )
-        page = f"http://{server.host}:{web.start()}/"
-        try:
-            click.echo(f"The live page: {page}", err=True)
-            PROCESS.on_slow = partial(click.echo, err=True)
-            if interactive and not options["no_browser"]:
-                webbrowser.open(page)
+        with _page(run.config, run.board, registry, options) as page:
             seconds = _run_to_the_end(run, stop, options["as_json"])
             _report(run, seconds, page, options["as_json"])
             if not options["no_wait"] and not options["as_json"] and not stop.is_set():
@@ -222,8 +235,70 @@ def run_command(file: Path, **options: Any) -> None:
                     if not run.step():
                         run.post_status()
                         stop.wait(STATUS_EVERY_S)
-        finally:
-            web.stop()
+
+
+def _run_live(config: Config, options: Mapping[str, Any]) -> None:
+    stream = opened_stream(config, options)
+    board = StatusBoard(initial_status(config, time.time()))
+    live = LiveRun(config, stream, board)
+    start = time.monotonic()
+    with (
+        stopped_by_signals() as stop,
+        _page(live.config, board, live.metrics.registry, options) as page,
+        closing(display_on(sys.stderr, time.monotonic, options["as_json"])) as display,
+    ):
+        live.until(stop, options["until_idle"], lambda stored: display.show(stored, None))
+    seconds = time.monotonic() - start
+    status = board.status
+    reports = Reports(HistoryReader(live.config.server.folder / HISTORY_FILE))
+    found = {name: clusters_of(reports.clustering(status, name)) for name in status.models}
+    learnt = live.totals["learned"]
+    rejected = live.totals["rejected"]
+    faults = stream.totals(True).faults
+    if options["as_json"]:
+        summary = _summary(seconds, page, learnt, rejected)
+        click.echo(
+            json.dumps(
+                {**summary, "clients": live.clients, "faults": dict(faults), "models": found}
+            )
+        )
+        return
+    clients = _plural(live.clients, "client")
+    lines = ["", f"Learnt since the first start: {_plural(learnt, 'reading')} of {clients}."]
+    if rejected:
+        reasons = "; ".join(map(Rejected.text, live.rejected[:REASONS_MAX]))
+        lines.append(f"Rejected: {_plural(rejected, 'reading')}: {reasons}.")
+    lines += [f"{number:,} {FAULTS[fault]}" for fault, number in faults.items()]
+    for model, clusters in found.items():
+        lines += _clusters(model, clusters)
+    click.echo("\n".join(lines))
+
+
+@contextmanager
+def _page(
+    config: Config, board: StatusBoard, registry: CollectorRegistry, options: Mapping[str, Any]
+) -> Iterator[str]:
+    """Serve the live page while the context is open; its address."""
+    server = config.server
+    history = HistoryReader(server.folder / HISTORY_FILE)
+    web = page_server(
+        board,
+        registry,
+        server.host,
+        server.port,
+        request_publisher(config),
+        history=history,
+        open_log=partial(open_log, config.log),
+    )
+    page = f"http://{server.host}:{web.start()}/"
+    try:
+        click.echo(f"The live page: {page}", err=True)
+        PROCESS.on_slow = partial(click.echo, err=True)
+        if sys.stdout.isatty() and not options["as_json"] and not options["no_browser"]:
+            webbrowser.open(page)
+        yield page
+    finally:
+        web.stop()
 
 
 def _run_to_the_end(run: Run, stop: Any, as_json: bool) -> float:
@@ -256,12 +331,7 @@ def _report(run: Run, seconds: float, page: str, as_json: bool) -> None:
     status = run.box.server.status()
     found = {name: clusters_of(reports.clustering(status, name)) for name in status.models}
     if as_json:
-        summary = {
-            "seconds": round(seconds, 1),
-            "page": page,
-            "learnt": learnt,
-            "rejected": rejected,
-        }
+        summary = _summary(seconds, page, learnt, rejected)
         click.echo(
             json.dumps(
                 {
@@ -276,6 +346,15 @@ def _report(run: Run, seconds: float, page: str, as_json: bool) -> None:
         click.echo("\n".join(_lines(run, seconds, found)))
     if not learnt and rejected:
         raise InvalidData(f"{unusable(run.rejected())}, or let `shoal init` look at the file")
+
+
+def _summary(seconds: float, page: str, learnt: int, rejected: int) -> dict[str, Any]:
+    return {
+        "seconds": round(seconds, 1),
+        "page": page,
+        "learnt": learnt,
+        "rejected": rejected,
+    }
 
 
 def clusters_of(clustering: Clustering) -> list[dict[str, Any]]:
@@ -312,20 +391,25 @@ def _lines(run: Run, seconds: float, found: Mapping[str, list[dict[str, Any]]]) 
     lines += watch_lines((), run.watch.clipping.shares())
     lines += [f"{number:,} {FAULTS[fault]}" for fault, number in run.faults.items()]
     for model, clusters in found.items():
-        n = len(clusters)
-        lines += ["", f"{model}: {n} cluster{'s' * (n != 1)}" + ("" if n else " so far")]
-        for place, cluster in enumerate(clusters):
-            share = "" if cluster["share"] is None else f"{cluster['share']:.0%}"
-            lines.append(f"  {share:>4}  {cluster['name']} (cluster {cluster['cluster']})")
-            if n > 1 and place < DESCRIBED_MAX:
-                lines.append(f"        {cluster['description']}")
-        lines += _remainder(clusters)
+        lines += _clusters(model, clusters)
         state = model_state(
             run.config.resolved.models[model], run.box.server.models()[model].snapshot
         )
         if state and learnt >= SAID_READINGS:
             lines.append(f"  {state}")
     return lines
+
+
+def _clusters(model: str, clusters: list[dict[str, Any]]) -> list[str]:
+    """Lines with the clusters of a model."""
+    n = len(clusters)
+    lines = ["", f"{model}: {n} cluster{'s' * (n != 1)}" + ("" if n else " so far")]
+    for place, cluster in enumerate(clusters):
+        share = "" if cluster["share"] is None else f"{cluster['share']:.0%}"
+        lines.append(f"  {share:>4}  {cluster['name']} (cluster {cluster['cluster']})")
+        if n > 1 and place < DESCRIBED_MAX:
+            lines.append(f"        {cluster['description']}")
+    return lines + _remainder(clusters)
 
 
 def _remainder(clusters: list[dict[str, Any]]) -> list[str]:

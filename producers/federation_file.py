@@ -240,10 +240,12 @@ def _publish_readings(plan: Plan) -> int:
 def _feeding(plan: Plan, path: str, files: str) -> str:
     if plan.source == "files":
         return f"shoal producer --config {path} {files or 'DATA'}"
-    command = f"shoal producer --config {path} --{plan.source}"
-    if plan.settings.get("client"):
-        return command
-    return f"{command} --name client-1"
+    return f"shoal producer --config {path} --{plan.source}{_only_client(plan)}"
+
+
+def _only_client(plan: Plan) -> str:
+    """The option that names the client of all messages, where they do not name theirs."""
+    return "" if plan.settings.get("client") else " --name client-1"
 
 
 def next_commands(file: Path, plan: Plan, data: Sequence[Path]) -> list[str]:
@@ -251,12 +253,13 @@ def next_commands(file: Path, plan: Plan, data: Sequence[Path]) -> list[str]:
     path = shlex.quote(str(file))
     files = " ".join(shlex.quote(str(file)) for file in data)
     names = [shlex.quote(written_name(text)) for text in plan.understood.clients] or ["client-1"]
-    commands = []
-    if plan.source == "files":
-        commands += [
-            f"shoal run {path} {files or 'DATA'}   # all of it in one process, with the page",
-            "or, as processes of their own:",
-        ]
+    at_once = f"shoal run {path} {files or 'DATA'}"
+    if plan.source != "files":
+        at_once = f"shoal run {path}{_only_client(plan)}"
+    commands = [
+        f"{at_once}   # all of it in one process, with the page",
+        "or, as processes of their own:",
+    ]
     remark = "at its site"
     if len(names) > 1:
         remark += f", and the same for {', '.join(names[1:4])}"

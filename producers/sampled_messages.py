@@ -109,7 +109,7 @@ def plan_of_mqtt(broker: str, topic_filter: str, options: Mapping[str, Any]) -> 
             " number"
         )
     stream = _stream_of_topics(messages, settings, _reader(options))
-    return _plan("mqtt", host, stream, messages, options)
+    return _plan("mqtt", topic_filter, stream, messages, options)
 
 
 def _reader(options: Mapping[str, Any]) -> TimeReader:

@@ -11,7 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +33,7 @@ from shoal.protocol.reading_faults import CAUSES, Rejected, clipping_text
 from shoal.protocol.topics import readings_settings
 from shoal.runtime.client_folders import client_folder
 from shoal.runtime.logs import open_readings
-from shoal.runtime.service import stopped_by_signals
+from shoal.runtime.service import Steppable, run, stopped_by_signals
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, Record
 
@@ -206,6 +206,51 @@ BATCH_READINGS = (500, 8000)
 """fewest and most readings stored together: every store syncs the disk for each client"""
 BATCH_NUMBERS = 2**20
 """values of the features in a batch, so that readings of many features take no more memory"""
+
+
+class MessageStream(NamedTuple):
+    """Messages of a broker on their way into readings logs."""
+
+    build: Callable[[], AbstractContextManager[Steppable]]
+    """opens what stores them, as its bookmark or checkpoint has it"""
+    position: Callable[[], int]
+    """readings that are stored, by this process and earlier ones"""
+    totals: Callable[[bool], ProducerTotals]
+    """totals so far; the argument: whether the stream has ended"""
+
+
+class MessageSource(SourceType):
+    """A source type of messages that a broker sends, without an end."""
+
+    shows_events = True
+
+    def is_described(self, config: Config) -> bool:
+        """Whether the federation file says where its messages come from."""
+        raise NotImplementedError
+
+    def stream(self, task: ProducerTask) -> MessageStream:
+        """The messages that the task asks for. Raises `SettingsError` and `MissingExtra`."""
+        raise NotImplementedError
+
+    def run(self, task: ProducerTask) -> ProducerTotals:
+        """See `SourceType.run`. It waits while a broker or a disk is unavailable."""
+        stream = self.stream(task)
+        contract = task.config.contract
+        log_event("started", federation=contract.federation, contract=contract.digest)
+        with (
+            stopped_by_signals() as stop,
+            closing(display_on(sys.stderr, time.monotonic, task.as_json)) as display,
+        ):
+            run(
+                stream.build,
+                stop,
+                task.options["until_idle"],
+                on_step=lambda _: display.show(stream.position(), None),
+            )
+            ended = not stop.is_set()
+        return stream.totals(ended)
+
+
 CLIENTS = click.Option(
     ["--clients"], type=int, help="Number of clients, named client-1, client-2, ... [default: 1]"
 )
@@ -214,6 +259,12 @@ NAME = click.Option(
     type=CLIENT_NAME,
     metavar="CLIENT",
     help="With --mqtt or --kafka: the client that all messages are of, or the only one to feed.",
+)
+UNTIL_IDLE = click.Option(
+    ["--until-idle"],
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="With --kafka or --mqtt: end when no message has arrived for this long.",
 )
 SEED = click.Option(
     ["--seed"],

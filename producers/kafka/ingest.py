@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import math
-import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,15 +22,13 @@ from shoal.producers.files.split import CLIENTS_MAX
 from shoal.producers.kafka.record_reader import RecordReader
 from shoal.producers.kafka.settings import KafkaSourceSettings, kafka_settings
 from shoal.producers.messages import RejectedMessages
-from shoal.producers.progress import display_on
 from shoal.producers.publisher import Mark, MarkState, ReadingsPublisher
 from shoal.producers.source import SourceReading, SourceReadings, identity_of
-from shoal.producers.source_type import ProducerTask, ProducerTotals
+from shoal.producers.source_type import MessageStream, ProducerTask, ProducerTotals
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.runtime.checkpoint import Checkpoint, pairs_of, positions_of
 from shoal.runtime.client_folders import client_folder
 from shoal.runtime.logs import open_readings
-from shoal.runtime.service import run, stopped_by_signals
 from shoal.saved_state import SavedState
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, Positions, Record, read_next
@@ -337,35 +334,24 @@ class KafkaIngest:
         return self._publishers[place]
 
 
-def run_kafka(task: ProducerTask) -> ProducerTotals:
-    """Read the topic until SIGTERM or SIGINT; wait while brokers or a disk are unavailable.
-
-    Raises `ShoalError`.
-    """
+def kafka_stream(task: ProducerTask) -> MessageStream:
+    """The messages of the topic. Raises `SettingsError`."""
     settings = kafka_settings(task.config)
     counts = KafkaCounts()
     counts.starts_again = bool(task.options["again"])
-    idle_s: float | None = task.options["until_idle"]
-    with (
-        stopped_by_signals() as stop,
-        closing(display_on(sys.stderr, time.monotonic, task.as_json)) as display,
-    ):
-        run(
-            lambda: open_kafka_ingest(task, counts),
-            stop,
-            idle_s,
-            on_step=lambda _: display.show(counts.position, None),
-        )
-        ended = not stop.is_set()
     where = f"{settings.address}/{settings.topic}"
-    return ProducerTotals(
-        ended,
-        counts.published,
-        counts.already_there,
-        counts.position,
-        counts.faults,
-        where,
-    )
+
+    def totals(ended: bool) -> ProducerTotals:
+        return ProducerTotals(
+            ended,
+            counts.published,
+            counts.already_there,
+            counts.position,
+            counts.faults,
+            where,
+        )
+
+    return MessageStream(lambda: open_kafka_ingest(task, counts), lambda: counts.position, totals)
 
 
 @contextmanager

@@ -12,29 +12,29 @@ from shoal.config.extension_settings import ReadMessage
 from shoal.config.settings import Config
 from shoal.errors import SettingsError
 from shoal.producers.kafka.settings import KafkaSourceSettings, kafka_settings
-from shoal.producers.source_type import AGAIN, NAME, ProducerTask, ProducerTotals, SourceType
-from shoal.telemetry.events import log_event
+from shoal.producers.source_type import (
+    AGAIN,
+    NAME,
+    UNTIL_IDLE,
+    MessageSource,
+    MessageStream,
+    ProducerTask,
+)
 from shoal.transports.base import Record
 
 
-class KafkaSource(SourceType):
+class KafkaSource(MessageSource):
     """Reads a topic until it is stopped."""
 
     name = "kafka"
     settings = KafkaSourceSettings
-    shows_events = True
     parameters = (
         click.Option(
             ["--kafka"], is_flag=True, help="Read the topic in [kafka] of the federation file."
         ),
         NAME,
         AGAIN,
-        click.Option(
-            ["--until-idle"],
-            type=click.FloatRange(min=0),
-            metavar="SECONDS",
-            help="With --kafka: end when no message has arrived for this long.",
-        ),
+        UNTIL_IDLE,
     )
 
     def client_name(self, options: Mapping[str, Any]) -> str | None:
@@ -54,19 +54,23 @@ class KafkaSource(SourceType):
         assert isinstance(settings, KafkaSourceSettings)
         return message_reader(config, settings, field)
 
-    def run(self, task: ProducerTask) -> ProducerTotals:
-        """See `SourceType.run`. Raises `MissingExtra`."""
+    def is_described(self, config: Config) -> bool:
+        """See `MessageSource.is_described`."""
+        settings = config.source("kafka")
+        assert isinstance(settings, KafkaSourceSettings)
+        return bool(settings.topic)
+
+    def stream(self, task: ProducerTask) -> MessageStream:
+        """See `MessageSource.stream`."""
         settings = kafka_settings(task.config)
         if not settings.client and task.options["name"] is None:
             raise SettingsError(
                 "give --name CLIENT, or set client in [kafka] to the field that names the client"
                 " of a message"
             )
-        from shoal.producers.kafka.ingest import run_kafka  # noqa: PLC0415 - loaded only by a producer that reads a topic
+        from shoal.producers.kafka.ingest import kafka_stream  # noqa: PLC0415 - loaded only by a producer that reads a topic
 
-        contract = task.config.contract
-        log_event("started", federation=contract.federation, contract=contract.digest)
-        return run_kafka(task)
+        return kafka_stream(task)
 
 
 KAFKA = KafkaSource()

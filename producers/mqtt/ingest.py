@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -32,15 +31,13 @@ from shoal.producers.mqtt.readings import AlignedReading, Rules
 from shoal.producers.mqtt.settings import MqttSettings, mqtt_settings
 from shoal.producers.mqtt.silence import SilenceMonitor
 from shoal.producers.mqtt.topics import TopicTable, topics_of
-from shoal.producers.progress import display_on
 from shoal.producers.source import identity_of
-from shoal.producers.source_type import ProducerTotals
+from shoal.producers.source_type import MessageStream, ProducerTask, ProducerTotals
 from shoal.producers.values import missing_of
 from shoal.protocol.topics import readings_settings
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.client_folders import client_folder
 from shoal.runtime.logs import open_readings
-from shoal.runtime.service import run, stopped_by_signals
 from shoal.saved_state import SavedState
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, TopicSettings
@@ -340,37 +337,33 @@ class MqttIngest:
             self._open_stream(client, client, stream)
 
 
-def run_ingest(
-    config: Config, client: str | None, folder: Path, as_events: bool = False
-) -> ProducerTotals:
-    """Receive the values of sensors until SIGTERM or SIGINT.
+def mqtt_stream(task: ProducerTask) -> MessageStream:
+    """The values of the sensors: of the client that is named, or of all that messages name.
 
-    It waits while a broker or a disk is unavailable. client: the one whose sensors they are; where
-    messages name their client, the only one to feed, None for all. folder: the folder of the
-    clients' folders; as_events: progress is logged as events. Raises `ShoalError` for what waiting
-    cannot mend.
+    Raises `SettingsError`.
     """
+    config = task.config
+    client: str | None = task.options["name"]
     settings = mqtt_settings(config)
     topics = topics_of(settings, config.contract, client or "")
     # Topics that match a wildcard are known when their first message comes.
     exact = [topic for topic in topics if "+" not in topic and "#" not in topic]
     counts = IngestCounts(SilenceMonitor(exact, settings.silent_s))
-    with (
-        stopped_by_signals() as stop,
-        closing(display_on(sys.stderr, time.monotonic, as_events)) as display,
-    ):
 
-        def build() -> AbstractContextManager[MqttIngest]:
-            return open_mqtt_ingest(config, client, folder, counts)
+    def totals(ended: bool) -> ProducerTotals:
+        return ProducerTotals(
+            ended,
+            counts.by_client,
+            counts.already_there,
+            counts.position,
+            counts.faults,
+            settings.address,
+        )
 
-        run(build, stop, on_step=lambda _: display.show(counts.position, None))
-    return ProducerTotals(
-        False,
-        counts.by_client,
-        counts.already_there,
-        counts.position,
-        counts.faults,
-        settings.address,
+    return MessageStream(
+        lambda: open_mqtt_ingest(config, client, task.folder, counts),
+        lambda: counts.position,
+        totals,
     )
 
 

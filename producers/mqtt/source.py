@@ -10,16 +10,14 @@ import click
 from shoal.config.settings import Config
 from shoal.errors import SettingsError
 from shoal.producers.mqtt.settings import MqttSettings, mqtt_settings
-from shoal.producers.source_type import NAME, ProducerTask, ProducerTotals, SourceType
-from shoal.telemetry.events import log_event
+from shoal.producers.source_type import NAME, UNTIL_IDLE, MessageSource, MessageStream, ProducerTask
 
 
-class MqttSource(SourceType):
+class MqttSource(MessageSource):
     """Receives sensor values until it is stopped."""
 
     name = "mqtt"
     settings = MqttSettings
-    shows_events = True
     parameters = (
         click.Option(
             ["--mqtt"],
@@ -27,6 +25,7 @@ class MqttSource(SourceType):
             help="Receive the values of the sensors in [mqtt] of the federation file.",
         ),
         NAME,
+        UNTIL_IDLE,
     )
 
     def is_chosen(self, options: Mapping[str, Any]) -> bool:
@@ -42,25 +41,21 @@ class MqttSource(SourceType):
         """See `SourceType.gives_users`."""
         return bool(mqtt_settings(config).user_id)
 
-    def run(self, task: ProducerTask) -> ProducerTotals:
-        """See `SourceType.run`. Raises `MissingExtra`."""
+    def is_described(self, config: Config) -> bool:
+        """See `MessageSource.is_described`."""
+        return bool(mqtt_settings(config).topics)
+
+    def stream(self, task: ProducerTask) -> MessageStream:
+        """See `MessageSource.stream`."""
         is_named = task.options["name"] is not None or mqtt_settings(task.config).client
         if not task.options["mqtt"] or not is_named:
             raise SettingsError(
                 "--mqtt and --name CLIENT go together, unless client in [mqtt] says what names the"
                 " client of a message"
             )
-        from shoal.producers.mqtt.ingest import run_ingest  # noqa: PLC0415 - MQTT is an extra
+        from shoal.producers.mqtt.ingest import mqtt_stream  # noqa: PLC0415 - MQTT is an extra
 
-        config = task.config
-        client = task.options["name"]
-        log_event(
-            "started",
-            federation=config.contract.federation,
-            contract=config.contract.digest,
-            client=client,
-        )
-        return run_ingest(config, client, task.folder, task.as_json)
+        return mqtt_stream(task)
 
 
 MQTT = MqttSource()

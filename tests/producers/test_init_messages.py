@@ -130,8 +130,6 @@ def test_topics_of_mqtt_become_a_file_whose_levels_name_the_clients(
             "a.toml",
             "--seconds",
             "300",
-            "--name",
-            "rooms",
         )
     finally:
         done.set()
@@ -141,6 +139,7 @@ def test_topics_of_mqtt_become_a_file_whose_levels_name_the_clients(
     settings = mqtt_settings(config)
     assert (settings.client, settings.port) == ("{topic.1}", mosquitto_port)
     assert config.contract.privacy.mode == "formal"
+    assert config.contract.federation == at, "named after its topics"
     assert dict(sorted(settings.topics.items())) == (
         {"damp": f"{at}/+/damp", "warm": f"{at}/+/warm"}
         if plain
