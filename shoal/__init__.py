@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shoal import errors
     from shoal.config.contract import Contract, load_contract
-    from shoal.estimators.base import StoppedEarly
+    from shoal.estimators.base import NotFittedError, StoppedEarly
     from shoal.estimators.cluster_tree import ClusterTree
     from shoal.estimators.density_tree import DensityTree
     from shoal.estimators.fcac import FCAC
@@ -44,6 +44,7 @@ __all__ = [
     "FederatedKMeans",
     "FederatedSpectral",
     "FederatedTSK",
+    "NotFittedError",
     "Reading",
     "Regimes",
     "Snapshot",
@@ -65,7 +66,7 @@ _MODULES = {
         "FederatedSpectral",
     ),
     "shoal.estimators.rounds": ("KFED", "MUFC"),
-    "shoal.estimators.base": ("StoppedEarly",),
+    "shoal.estimators.base": ("NotFittedError", "StoppedEarly"),
     "shoal.estimators.cluster_tree": ("ClusterTree",),
     "shoal.estimators.density_tree": ("DensityTree",),
     "shoal.estimators.fcac": ("FCAC",),

@@ -30,10 +30,14 @@ __all__ = [
     "RegressorMixin",
     "RiverClusterer",
     "StoppedEarly",
+    "TransformerMixin",
     "as_table",
     "check_n_features",
     "column_names",
+    "columns_in_order",
     "is_name_list",
+    "learnt_table",
+    "not_fitted",
     "row_values",
     "shortened",
     "warn_of_clipping",
@@ -42,12 +46,14 @@ __all__ = [
 
 
 try:
-    from sklearn.base import BaseEstimator, ClusterMixin, RegressorMixin
+    from sklearn.base import BaseEstimator, ClusterMixin, RegressorMixin, TransformerMixin
     from sklearn.exceptions import ConvergenceWarning as _Warning
     from sklearn.exceptions import NotFittedError as _NotFitted
 except ImportError:
-    _NotFitted = AttributeError
     _Warning = UserWarning
+
+    class _NotFitted(ValueError, AttributeError):  # type: ignore[no-redef]  # without scikit-learn
+        """The bases that scikit-learn's NotFittedError has."""
 
     class BaseEstimator:  # type: ignore[no-redef]  # used when scikit-learn is not installed
         """The part of scikit-learn's class that is needed without it: parameters that are read and
@@ -70,6 +76,15 @@ except ImportError:
         def fit_predict(self, X: ArrayLike, y: None = None, **kwargs: Any) -> Ints:
             labels: Ints = self.fit(X, **kwargs).labels_  # type: ignore[attr-defined]  # a mixin
             return labels
+
+    class TransformerMixin:  # type: ignore[no-redef]  # used when scikit-learn is not installed
+        """The part of scikit-learn's class that is needed without it: `transform` of the rows that
+        were learnt, in one call."""
+
+        def fit_transform(self, X: ArrayLike, y: None = None, **kwargs: Any) -> Floats:
+            fitted = self.fit(X, **kwargs)  # type: ignore[attr-defined]  # a mixin
+            distances: Floats = fitted.transform(X)
+            return distances
 
     class RegressorMixin:  # type: ignore[no-redef]  # used when scikit-learn is not installed
         """The part of scikit-learn's class that is needed without it: the coefficient of
@@ -94,8 +109,24 @@ SCALES_RATIO = 100.0
 
 
 class NotFittedError(SettingsError, _NotFitted):  # type: ignore[misc]  # scikit-learn has no types
-    """An estimator was used before `fit`; also a NotFittedError of scikit-learn where that is
-    installed."""
+    """An estimator was used before `fit`: a ValueError and an AttributeError, and a NotFittedError
+    of scikit-learn where that is installed.
+
+    Examples
+    --------
+    >>> import shoal
+    >>> try:
+    ...     shoal.FCAC().predict([[0.1, 0.2]])
+    ... except shoal.NotFittedError as error:
+    ...     print(error)
+    this FCAC has learnt nothing yet; call fit, partial_fit or learn_one before predict
+    """
+
+
+def not_fitted(estimator: object, wanted: str, methods: str) -> NotFittedError:
+    """The error of a method or an attribute that was wanted before one of `methods` was called."""
+    name = type(estimator).__name__
+    return NotFittedError(f"this {name} has learnt nothing yet; call {methods} before {wanted}")
 
 
 def as_table(X: ArrayLike, gaps: bool = False) -> Floats:
@@ -238,6 +269,44 @@ def check_n_features(rows: Floats, n_features: int, estimator: object) -> None:
             f"X has {rows.shape[1]} features, but {name} is expecting {n_features} features as "
             "input"
         )
+
+
+def learnt_table(
+    X: ArrayLike, names: list[str] | None, n_features: int, estimator: object, gaps: bool = False
+) -> Floats:
+    """X (n, d) -> (n, d) with its columns in the order in which they were learnt.
+
+    names: those that were learnt, None if the first rows had none; columns without names are taken
+    to be in order. Raises `InvalidData` for rows, and for other names or another number of columns.
+    """
+    rows = as_table(X, gaps)
+    given = column_names(X)
+    if given is None or names is None:
+        check_n_features(rows, n_features, estimator)
+        return rows
+    return columns_in_order(rows, given, names)
+
+
+def columns_in_order(rows: Floats, names: list[str], learnt: list[str]) -> Floats:
+    """rows (n, d) whose columns have `names` -> (n, d) with the columns in the order of `learnt`.
+
+    Raises `InvalidData` where a name is missing, was not learnt or stands twice.
+    """
+    if names == learnt:
+        return rows
+    if sorted(names) != sorted(learnt):
+        faults = []
+        lacking = [name for name in learnt if name not in names]
+        unknown = [name for name in names if name not in learnt]
+        if lacking:
+            faults.append(f"{shortened(lacking)} missing")
+        if unknown:
+            faults.append(f"{shortened(unknown)} not learnt")
+        raise InvalidData(
+            f"features {shortened(names)} were given, {shortened(learnt)} were learnt: "
+            f"{', '.join(faults) or 'a name stands twice'}"
+        )
+    return np.ascontiguousarray(rows[:, [names.index(name) for name in learnt]])
 
 
 def warn_of_clipping(rows: Floats, low: Floats, high: Floats, names: Sequence[str] | None) -> bool:

@@ -21,8 +21,8 @@ class ClusterTree(IdentityEstimator):
     It finds the number of clusters. `fit` learns a whole table from the beginning; `partial_fit`,
     `learn_one` and `learn_many` continue to learn. Labels are identities: whole numbers that keep
     their meaning while the stream goes on and are never given again. A client contributes from its
-    second row on; before anything is learnt every row is predicted as -1, which in a stream is a
-    normal state and not an error.
+    second row on, and until then rows are predicted as -1. Before the first row `predict` raises
+    `NotFittedError`, and `predict_one` gives -1.
 
     Parameters
     ----------

@@ -208,6 +208,9 @@ class DensityTree(IdentityEstimator):
             )
         return CountingFederation(options, width, clients, seed, own["epsilon"], size, steps)
 
+    def _circular(self) -> tuple[int, ...]:
+        return self._bounds(self.n_features_in_).circular
+
     def _from_learnt(self, points: Floats) -> Floats:
         return self._bounds(points.shape[1]).shown(points)
 

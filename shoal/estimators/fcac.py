@@ -48,8 +48,8 @@ class FCAC(StreamingEstimator):
 
     `fit` learns a whole table from the beginning; `partial_fit`, `learn_one` and `learn_many`
     continue to learn. Until `initial_rows` rows have been learnt (or `fit` was called), every row
-    is predicted as -1, also before the first row: in a stream a model without clusters is a normal
-    state, so it is not an error as in most of scikit-learn.
+    is predicted as -1: in a stream a model without clusters is a normal state. Before the first row
+    `predict` raises `NotFittedError`, and `predict_one` gives -1.
 
     Parameters
     ----------

@@ -14,12 +14,12 @@ from shoal.errors import InvalidData
 from shoal.estimators.base import (
     BaseEstimator,
     ClusterMixin,
-    NotFittedError,
     as_table,
     check_n_features,
     column_names,
+    learnt_table,
+    not_fitted,
     row_values,
-    shortened,
 )
 from shoal.kernels.arrays import Floats, Ints, Objects
 from shoal.simulation.regimes import NO_REGIME, RegimeFederation
@@ -205,11 +205,10 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         ndarray of shape (n,)
             Identities; -1 before anything was found, and where a sequence is shorter than a block.
 
-        Raises `InvalidData`.
+        Raises `NotFittedError` before the first rows, and `InvalidData`.
         """
+        self._server("predict")
         rows = self._rows(X)
-        if not self._is_fitted():
-            return np.full(len(rows), NO_REGIME, dtype=np.int64)
         return self._federation.predict(rows, clients, times, live)
 
     @property
@@ -283,7 +282,6 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.requires_fit = False
         tags.input_tags.allow_nan = True
         return tags
 
@@ -315,22 +313,11 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def _server(self, attribute: str) -> RegimeSearch:
         if not self._is_fitted():
-            raise NotFittedError(
-                f"{attribute} does not exist before the first rows; call fit or partial_fit"
-            )
+            raise not_fitted(self, attribute, "fit or partial_fit")
         return self._federation.server
 
     def _rows(self, X: ArrayLike) -> Floats:
         """X as a table with the number and the order of the features that were learnt."""
-        rows = as_table(X, gaps=True)
-        names = column_names(X)
         if not self._is_fitted():
-            return rows
-        check_n_features(rows, self._federation.width, self)
-        if names is None or self._names is None or names == self._names:
-            return rows
-        if sorted(names) != sorted(self._names):
-            raise InvalidData(
-                f"features {shortened(names)} were given, {shortened(self._names)} were learnt"
-            )
-        return np.ascontiguousarray(rows[:, [names.index(name) for name in self._names]])
+            return as_table(X, gaps=True)
+        return learnt_table(X, self._names, self._federation.width, self, gaps=True)

@@ -24,15 +24,16 @@ from shoal.errors import InvalidData, SettingsError
 from shoal.estimators.base import (
     BaseEstimator,
     ClusterMixin,
-    NotFittedError,
     Progress,
     as_table,
-    check_n_features,
     column_names,
+    columns_in_order,
     draw_view,
-    shortened,
+    learnt_table,
+    not_fitted,
     warn_of_scales,
 )
+from shoal.estimators.distances import CentreDistances, distances_between
 from shoal.estimators.scaling import Scale, check_scale, given_bounds, scale_of
 from shoal.kernels.arrays import Floats, Ints
 from shoal.simulation.federation import deal_by_name
@@ -68,7 +69,7 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         Raises `NotFittedError` before `fit`, `MissingExtra` without matplotlib, and `SettingsError`
         for other features.
         """
-        self._require_fit()
+        self._require_fit("plot")
         view = self._algorithm().view(self.params_)
         width = view.nodes.shape[1]
         nodes = self._in_units(view.nodes)
@@ -81,11 +82,17 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
             names.append("target")
         return draw_view(view, nodes, names, features, ax)
 
-    def _require_fit(self) -> None:
+    def _require_fit(self, wanted: str) -> None:
+        """Raise `NotFittedError` before `fit`."""
         if not hasattr(self, "params_"):
-            raise NotFittedError(
-                f"this {type(self).__name__} has learnt nothing yet; call fit first"
-            )
+            raise not_fitted(self, wanted, "fit")
+
+    def _as_learnt(self, X: ArrayLike) -> Floats:
+        """X as a table with the number and the order of the features that were learnt. Raises
+        `InvalidData`."""
+        known = getattr(self, "feature_names_in_", None)
+        names = None if known is None else known.tolist()
+        return learnt_table(X, names, self.n_features_in_, self).reshape(-1, self.n_features_in_)
 
     def _run_rounds(self, tables: list[Floats]) -> RoundsAlgorithm:
         """Run the rounds over one table for each client; sets what all subclasses have. Returns the
@@ -200,7 +207,7 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         return self._scale.undo(points)
 
 
-class RoundsEstimator(ClusterMixin, RoundsEstimatorBase):  # type: ignore[misc]  # scikit-learn has no types
+class RoundsEstimator(CentreDistances, ClusterMixin, RoundsEstimatorBase):  # type: ignore[misc]  # scikit-learn has no types
     """An algorithm in rounds that clusters, as an estimator.
 
     Attributes
@@ -219,8 +226,7 @@ class RoundsEstimator(ClusterMixin, RoundsEstimatorBase):  # type: ignore[misc] 
         The parameters that the service would publish; with `scale`, of scaled rows.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (d,)
-        Only if the tables had names; `predict` then refuses other names, and the same in another
-        order.
+        Only if the tables had names; their columns may then come in any order.
     """
 
     def fit(
@@ -240,7 +246,7 @@ class RoundsEstimator(ClusterMixin, RoundsEstimatorBase):  # type: ignore[misc] 
         Raises `InvalidData` (a ValueError) for rows, and `SettingsError` for parameters.
         """
         tables, position = split_by_client(X, clients)
-        names = names_of_tables(X)
+        tables, names = named_tables(X, tables)
         tables = self._scaled(tables, names)
         algorithm = self._run_rounds(tables)
         self.__dict__.pop("feature_names_in_", None)
@@ -258,14 +264,17 @@ class RoundsEstimator(ClusterMixin, RoundsEstimatorBase):  # type: ignore[misc] 
     def predict(self, X: ArrayLike) -> Ints:
         """X (n, d) -> (n,) cluster of each row. Raises `InvalidData` for rows and `NotFittedError`
         before `fit`."""
-        self._require_fit()
-        rows = as_table(X)
-        check_n_features(rows, self.n_features_in_, self)
-        known = getattr(self, "feature_names_in_", None)
-        if known is not None:
-            check_names(column_names(X), known.tolist())
-        rows = self._on_scale(rows.reshape(-1, self.n_features_in_))
-        return self._algorithm().predict(self.params_, rows)
+        self._require_fit("predict")
+        return self._algorithm().predict(self.params_, self._on_scale(self._as_learnt(X)))
+
+    def _distances(self, X: ArrayLike) -> Floats:
+        self._require_fit("transform")
+        rows = self._on_scale(self._as_learnt(X))
+        return distances_between(rows, self._algorithm().view(self.params_).centres)
+
+    def _cluster_labels(self) -> Ints:
+        self._require_fit("get_feature_names_out")
+        return np.arange(len(self.cluster_centers_))
 
     def _scaled(self, tables: list[Floats], names: list[str] | None) -> list[Floats]:
         """The tables of clients on the scale that the parameter `scale` asks for; warns where there
@@ -281,28 +290,24 @@ class RoundsEstimator(ClusterMixin, RoundsEstimatorBase):  # type: ignore[misc] 
         return [self._scale.apply(table) if len(table) else table for table in tables]
 
 
-def names_of_tables(X: ArrayLike | Sequence[ArrayLike]) -> list[str] | None:
-    """The names of the columns of one table, or of all in a list; None without. Raises
-    `InvalidData` (they differ)."""
-    tables = X if isinstance(X, list | tuple) else [X]
-    known = [names for names in map(column_names, tables) if names is not None]
-    if not known:
-        return None
-    for names in known:
-        check_names(names, known[0])
-    return known[0]
+def named_tables(
+    X: ArrayLike | Sequence[ArrayLike], tables: list[Floats]
+) -> tuple[list[Floats], list[str] | None]:
+    """The tables of clients, made of X, with their columns in the order of the first that has
+    names; and these names, None without.
 
-
-def check_names(names: list[str] | None, known: list[str]) -> None:
-    """Raise `InvalidData` for other names than the known ones, or another order; tables without
-    names pass."""
-    if names is None or names == known:
-        return
-    if sorted(names) == sorted(known):
-        raise InvalidData(
-            f"features in another order: {shortened(names)}, where {shortened(known)} were learnt"
-        )
-    raise InvalidData(f"features {shortened(names)} were given, {shortened(known)} were learnt")
+    Raises `InvalidData` where a table has other names.
+    """
+    if not isinstance(X, list | tuple) or len(X) != len(tables):
+        return tables, column_names(X)
+    names_of = [column_names(table) for table in X]
+    learnt = next((names for names in names_of if names is not None), None)
+    if learnt is None:
+        return tables, None
+    ordered = []
+    for table, names in zip(tables, names_of, strict=True):
+        ordered.append(table if names is None else columns_in_order(table, names, learnt))
+    return ordered, learnt
 
 
 def split_by_client(

@@ -217,6 +217,12 @@ class ScaledFederation:
             return np.full(len(rows), NO_CLUSTER, dtype=np.int64)
         return self._federation.predict(self.scale.apply(rows))
 
+    def on_scale(self, rows: Floats) -> Floats:
+        """rows (n, d) in their units -> in the coordinates in which the algorithm learns."""
+        if self.scale is None:
+            return rows
+        return self.scale.apply(rows)
+
     def in_units(self, points: Floats) -> Floats:
         """Points (k, d) in the coordinates in which the algorithm learns -> in the units of the
         rows."""

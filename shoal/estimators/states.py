@@ -14,13 +14,12 @@ from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.estimators.base import (
     BaseEstimator,
     ClusterMixin,
-    NotFittedError,
     as_table,
-    check_n_features,
     column_names,
     is_name_list,
+    learnt_table,
+    not_fitted,
     row_values,
-    shortened,
 )
 from shoal.kernels.arrays import Bools, Floats, Ints, Objects
 
@@ -161,12 +160,10 @@ class States(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         """The state that each row of a stretch (n, d) is most like, by the rows around it.
 
         -1 before anything was found, for a stretch shorter than a tile and for one without a value.
-        Raises `InvalidData`.
+        Raises `NotFittedError` before the first rows, and `InvalidData`.
         """
-        rows = self._rows(X)
-        if not self._is_fitted():
-            return np.full(len(rows), NO_STATE, dtype=np.int64)
-        return self._learner.predict(rows)
+        learner = self._learnt("predict")
+        return learner.predict(self._rows(X))
 
     @property
     def n_states_(self) -> int:
@@ -253,7 +250,6 @@ class States(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.requires_fit = False
         tags.input_tags.allow_nan = True
         return tags
 
@@ -323,9 +319,7 @@ class States(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
 
     def _learnt(self, attribute: str) -> StateLearner:
         if not self._is_fitted():
-            raise NotFittedError(
-                f"{attribute} does not exist before the first rows; call fit or partial_fit"
-            )
+            raise not_fitted(self, attribute, "fit or partial_fit")
         return self._learner
 
     def _figures(self, attribute: str) -> StateFigures:
@@ -333,18 +327,9 @@ class States(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
 
     def _rows(self, X: ArrayLike) -> Floats:
         """X as a table with the number and the order of the features that were learnt."""
-        rows = as_table(X, gaps=True)
-        names = column_names(X)
         if not self._is_fitted():
-            return rows
-        check_n_features(rows, self._learner.memory.width, self)
-        if names is None or self._names is None or names == self._names:
-            return rows
-        if sorted(names) != sorted(self._names):
-            raise InvalidData(
-                f"features {shortened(names)} were given, {shortened(self._names)} were learnt"
-            )
-        return np.ascontiguousarray(rows[:, [self._names.index(name) for name in names]])
+            return as_table(X, gaps=True)
+        return learnt_table(X, self._names, self._learner.memory.width, self, gaps=True)
 
 
 def _whole_number(name: str, value: object, least: int) -> int:

@@ -19,13 +19,14 @@ from shoal.estimators.base import (
     Progress,
     RiverClusterer,
     as_table,
-    check_n_features,
     column_names,
     draw_view,
+    learnt_table,
+    not_fitted,
     row_values,
-    shortened,
     warn_of_scales,
 )
+from shoal.estimators.distances import CentreDistances, distances_between
 from shoal.estimators.scaling import ScaledFederation
 from shoal.kernels.arrays import Floats, Ints, Objects
 from shoal.saved_state import Opaque, SavedState, Whole, require
@@ -71,7 +72,7 @@ class EstimatorState(SavedState):
 LearntFederation = StreamingFederation | WindowFederation | ScaledFederation
 
 
-class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class StreamingEstimator(CentreDistances, ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A streaming algorithm as an estimator.
 
     Distances decide, so bring features to one scale first. NaN is a missing value: a row is learnt,
@@ -129,9 +130,13 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
         return self
 
     def predict(self, X: ArrayLike) -> Ints:
-        """X (n, d) -> (n,) cluster of each row, -1 as long as there is no cluster. Raises
-        `InvalidData`."""
-        return self._predict(self._as_learnt(X, column_names(X)))
+        """X (n, d) -> (n,) cluster of each row, -1 as long as there is no cluster.
+
+        Columns with names may come in any order. Raises `NotFittedError` before the first row, and
+        `InvalidData`.
+        """
+        self._require_rows("predict")
+        return self._predict(self._as_learnt(X))
 
     @property
     def n_features_in_(self) -> int:
@@ -197,7 +202,6 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.requires_fit = False
         tags.input_tags.allow_nan = True
         return tags
 
@@ -228,7 +232,9 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
         return int(self.predict([row_values(x, self._names_of_row(x))])[0])
 
     def predict_many(self, X: ArrayLike) -> Ints:
-        """See `predict`."""
+        """See `predict`; -1 for all before the first row, as of `predict_one`."""
+        if not self._has_rows():
+            return np.full(len(as_table(X, gaps=True)), NO_CLUSTER, dtype=np.int64)
         return self.predict(X)
 
     @property
@@ -283,10 +289,7 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
 
     def _require_rows(self, attribute: str) -> None:
         if not self._has_rows():
-            raise AttributeError(
-                f"{attribute} does not exist before the first row; call fit, partial_fit or "
-                "learn_one"
-            )
+            raise not_fitted(self, attribute, "fit, partial_fit or learn_one")
 
     def _new_federation(self, width: int) -> LearntFederation:
         options = self.get_params(deep=False)
@@ -303,7 +306,7 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
         return ScaledFederation(federation, scale, bounds)
 
     def _learn(self, X: ArrayLike, names: list[str] | None, clients: ArrayLike | None) -> Floats:
-        rows = self._as_learnt(X, names)
+        rows = self._as_learnt(X)
         if self._has_rows():
             self._federation.learn(self._to_learnt(rows), clients)
         else:
@@ -352,20 +355,25 @@ class StreamingEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # 
         """Points in the coordinates in which the algorithm learns -> as rows are given."""
         return self._federation.in_units(points)
 
-    def _as_learnt(self, X: ArrayLike, names: list[str] | None) -> Floats:
+    def _as_learnt(self, X: ArrayLike) -> Floats:
         """X as a table with the number and the order of the features that were learnt."""
-        rows = as_table(X, gaps=True)
         if not self._has_rows():
-            return rows
-        check_n_features(rows, self.n_features_in_, self)
-        if names is None or self._names is None or names == self._names:
-            return rows
-        if sorted(names) != sorted(self._names):
-            raise InvalidData(
-                f"features {shortened(names)} were given, {shortened(self._names)} were learnt"
-            )
-        columns = [names.index(name) for name in self._names]
-        return np.ascontiguousarray(rows[:, columns])
+            return as_table(X, gaps=True)
+        return learnt_table(X, self._names, self.n_features_in_, self, gaps=True)
+
+    def _distances(self, X: ArrayLike) -> Floats:
+        self._require_rows("transform")
+        rows = self._federation.on_scale(self._to_learnt(self._as_learnt(X)))
+        return distances_between(rows, self._view().centres, self._circular())
+
+    def _cluster_labels(self) -> Ints:
+        self._require_rows("get_feature_names_out")
+        return self._labels()
+
+    def _circular(self) -> tuple[int, ...]:
+        """Positions of the features that are circular, with a period of 1 in the coordinates in
+        which the algorithm learns."""
+        return ()
 
     def _plain_parameters(self) -> dict[str, Any]:
         parameters = {}

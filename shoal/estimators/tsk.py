@@ -15,12 +15,8 @@ from shoal.algorithms.rounds.policies import Policy
 from shoal.errors import InvalidData
 from shoal.estimators.base import (
     RegressorMixin,
-    as_table,
-    check_n_features,
-    column_names,
-    row_values,
 )
-from shoal.estimators.rounds import RoundsEstimatorBase, split_by_client
+from shoal.estimators.rounds import RoundsEstimatorBase, named_tables, split_by_client
 from shoal.kernels.arrays import Floats
 
 __all__ = ["FederatedTSK"]
@@ -159,13 +155,13 @@ class FederatedTSK(RegressorMixin, RoundsEstimatorBase):  # type: ignore[misc]  
         parameters.
         """
         tables, position = split_by_client(X, clients)
+        tables, names = named_tables(X, tables)
         by_client = isinstance(X, list | tuple) and np.ndim(X[0]) != 1
         targets = self._targets(y, tables, position, by_client)
         self._run_rounds(
             [np.column_stack([rows, target]) for rows, target in zip(tables, targets, strict=True)]
         )
         self.n_features_in_ = tables[0].shape[1]
-        names = column_names(X)
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
         elif hasattr(self, "feature_names_in_"):
@@ -180,15 +176,8 @@ class FederatedTSK(RegressorMixin, RoundsEstimatorBase):  # type: ignore[misc]  
     def predict(self, X: ArrayLike) -> Floats:
         """X (n, d) -> (n,) the predicted targets. Raises `InvalidData` for rows and
         `NotFittedError` before `fit`."""
-        self._require_fit()
-        rows = as_table(X)
-        names = column_names(X)
-        check_n_features(rows, self.n_features_in_, self)
-        if names is not None and hasattr(self, "feature_names_in_"):
-            learnt = self.feature_names_in_.tolist()
-            # Columns may come in any order.
-            rows = rows[:, row_values({name: place for place, name in enumerate(names)}, learnt)]
-        rows = rows.reshape(-1, self.n_features_in_)
+        self._require_fit("predict")
+        rows = self._as_learnt(X)
         target = np.full(len(rows), self.params_["origin"][-1])
         return self._regression().predict(self.params_, np.column_stack([rows, target]))
 

@@ -144,6 +144,11 @@ class Federation(ABC, Generic[ClientT]):
             self._clients[name] = self._new_client(name)
         return self._clients[name]
 
+    def on_scale(self, rows: Floats) -> Floats:
+        """rows (n, d) as they are given to `learn` -> in the coordinates in which the algorithm
+        learns."""
+        return rows
+
     def in_units(self, points: Floats) -> Floats:
         """Points (k, d) in the coordinates in which the algorithm learns -> in the units of the
         rows."""

@@ -26,7 +26,7 @@ def blobs(
 
 def test_nothing_is_there_before_the_first_row() -> None:
     model = ClusterTree(clients=5)
-    assert model.predict(np.ones((3, 2))).tolist() == [-1] * 3
+    assert model.predict_many(np.ones((3, 2))).tolist() == [-1] * 3
     for name in ("n_clusters_", "identities_", "active_", "cluster_centers_", "n_features_in_"):
         with pytest.raises(AttributeError, match=name):
             getattr(model, name)

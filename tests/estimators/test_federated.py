@@ -172,7 +172,7 @@ def test_invalid_parameters_are_refused_by_fit() -> None:
     ):
         with pytest.raises(SettingsError):
             wrong.fit(clients())
-    with pytest.raises(SettingsError, match="fit first"):
+    with pytest.raises(SettingsError, match="call fit before predict"):
         KFED(2).predict(np.ones((1, 2)))
     with pytest.raises(InvalidData):
         FederatedKMeans(2).fit(np.ones((4, 2)), clients=[1, 2])

@@ -244,7 +244,8 @@ def test_live_labels_need_no_later_rows_and_are_those_of_predict_one() -> None:
 
 def test_nothing_is_known_before_the_first_rows() -> None:
     model = shoal.Regimes()
-    assert model.predict([[0.0]]).tolist() == [-1]
+    with pytest.raises(shoal.NotFittedError, match="fit or partial_fit before predict"):
+        model.predict([[0.0]])
     assert model.predict_one({"a": 0.0}) == -1
     with pytest.raises(AttributeError, match="fit or partial_fit"):
         _ = model.n_regimes_

@@ -167,7 +167,8 @@ def test_a_restored_model_continues_bit_for_bit(cut: int) -> None:
 
 def test_what_is_no_saved_state_is_refused() -> None:
     state = shoal.States().partial_fit(changing(3, 2_000)).state()
-    assert shoal.States().restore({}).predict([[0.0]]).tolist() == [-1]
+    with pytest.raises(shoal.NotFittedError):
+        shoal.States().restore({}).predict([[0.0]])
     for name, value in {
         "width": 0,
         "names": "ab",
@@ -229,7 +230,8 @@ def test_a_change_is_told_within_the_delay() -> None:
 
 def test_nothing_is_known_before_the_first_rows_and_little_from_few() -> None:
     model = shoal.States()
-    assert model.predict([[0.0]]).tolist() == [-1]
+    with pytest.raises(shoal.NotFittedError, match="fit or partial_fit before predict"):
+        model.predict([[0.0]])
     assert model.predict_one({"a": 0.0}) == -1
     with pytest.raises(AttributeError, match="fit or partial_fit"):
         _ = model.n_states_

@@ -53,7 +53,7 @@ def test_the_rules_have_the_names_of_the_columns() -> None:
     assert model.feature_names_in_.tolist() == ["warm", "light"]
     np.testing.assert_array_equal(model.predict(frame[["light", "warm"]]), model.predict(inputs))
     with pytest.raises(
-        InvalidData, match="features dark, warm were given, warm, light were learnt"
+        InvalidData, match="features warm, dark were given, warm, light were learnt: light missing"
     ):
         model.predict(frame.rename(columns={"light": "dark"}))
     assert FederatedTSK(2).fit(inputs, target).rules_[0].startswith("if x0 is ")
