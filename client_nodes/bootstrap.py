@@ -84,7 +84,7 @@ def open_client(
         noise_key = load_or_create_key(folder / NOISE_KEY)
         ledger = None
         if contract.mode.formal:
-            fingerprint = hashlib.sha256(b"ledger" + noise_key).hexdigest()[:16]
+            fingerprint = ledger_fingerprint(noise_key)
             ledger = stack.enter_context(Ledger(ledger_file, owner, fingerprint))
         resources = ClientResources(
             readings=readings,
@@ -106,6 +106,11 @@ def open_client(
             clock,
             config.log.update_bytes_max,
         )
+
+
+def ledger_fingerprint(noise_key: bytes) -> str:
+    """The fingerprint of a noise key that an account of the ledger names."""
+    return hashlib.sha256(b"ledger" + noise_key).hexdigest()[:16]
 
 
 def checkpoint_owner(config: Config, client: str) -> str:

@@ -56,10 +56,33 @@ SERVER_START_S = 30.0
     is_flag=True,
     help="Go on at a first start though no server has published its contract yet.",
 )
+@click.option(
+    "--after-restore",
+    "former",
+    type=CLIENT_NAME,
+    metavar="FORMER",
+    help="Replace the client FORMER, whose folder was restored together with the federation's log"
+    " from copies of one moment, by NAME, a new name: its ledger is kept and charged for what it"
+    " may have published since. Needs --lost-windows.",
+)
+@click.option(
+    "--lost-windows",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="The most windows of readings that FORMER can have published since that moment. Those"
+    " that the readings left in its log fill are charged at least.",
+)
 @log_json_option
 @verbose_option
 def client(
-    file: Path, name: str, until_idle: float | None, no_wait: bool, as_json: bool, verbose: bool
+    file: Path,
+    name: str,
+    until_idle: float | None,
+    no_wait: bool,
+    former: str | None,
+    lost_windows: int | None,
+    as_json: bool,
+    verbose: bool,
 ) -> None:
     """Run a client node: make this site's readings private, learn them and publish what was learnt.
 
@@ -71,6 +94,12 @@ def client(
     with Ctrl-C or SIGTERM, or kill it: started again under the same name it continues where it was;
     no reading is lost, none is learnt twice.
     """
+    if (former is None) != (lost_windows is None):
+        raise click.UsageError(
+            "--after-restore and --lost-windows need each other: nothing on the machine knows how"
+            " many windows were published since the copy. Readings a second times the seconds"
+            " since then, over window_readings of [privacy], are the most"
+        )
     config = load_config(file)
     contract = config.resolved
     check_installed(config.log)
@@ -80,6 +109,10 @@ def client(
     start_logging(name, as_json, level, client=name)
     log_event("started", federation=config.contract.federation, contract=contract.digest)
     log_event("privacy", statement=contract.mode.describe().text())
+    if former is not None and lost_windows is not None:
+        from shoal.client_nodes.after_restore import replace_client  # noqa: PLC0415 - after a loss only
+
+        replace_client(config, former, name, lost_windows)
     # Compiled kernels take more memory than all the rest of a client.
     PROCESS.prefer_numpy()
     PROCESS.on_problem = lambda why: log_event("kernels_not_compiled", logging.WARNING, error=why)

@@ -25,7 +25,7 @@ from shoal.protocol.codec import pack, unpack
 from shoal.protocol.topics import RELEASES, RELEASES_SETTINGS
 from shoal.runtime.checkpoint import pairs_of, positions_of
 from shoal.saved_state import SavedState
-from shoal.transports.base import Log, Positions, beginning, flush_unsynced
+from shoal.transports.base import Log, Positions, beginning, flush_unsynced, latest
 
 PROCESS_BYTES: Final = 8
 WAIT_S: Final = 10.0
@@ -258,3 +258,20 @@ class Releases:
             " or run this client on the host that has it (in the file of another federation, name"
             " its folder with `folder` of [readings]); otherwise start with a new readings log"
         )
+
+
+def released_places(log: Log, owner: str) -> Positions:
+    """Partition -> the first place that `owner` has not released, by the notes in its log.
+
+    Empty where nothing was noted. Raises as the log does, and `InvalidState` for a damaged note.
+    """
+    log.ensure(RELEASES, RELEASES_SETTINGS)
+    released: Positions = {}
+    for record in latest(log, RELEASES).values():
+        if record.value is None:
+            continue
+        note = _decode(record.value)
+        if note.owner == owner:
+            for partition, stop in note.places.items():
+                released[partition] = max(stop, released.get(partition, 0))
+    return released

@@ -36,7 +36,7 @@ def atomic_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
                 # A link fails where the name exists, unlike a rename: of two processes one makes
                 # the file.
                 os.link(temporary, path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     finally:
         # After a rename it is gone already.
         with suppress(OSError):
@@ -90,7 +90,7 @@ def read_password(path: Path, section: str) -> str:
         ) from None
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """A new name in a folder survives a power cut only once the folder has been synced."""
     if os.name != "posix":
         return

@@ -192,7 +192,7 @@ def _ledger_lines(
             # An account of another federation has the name of that.
             is_own = owner == account(client, federation)
             lines += _account_lines(client if is_own else owner, spending, unit)
-        also = f" in {len(accounts)} federations" if len(accounts) > 1 else ""
+        also = f" in {len(accounts)} accounts" if len(accounts) > 1 else ""
         lines.append(
             f"person      {client}  with {whose}: epsilon {_of_person(accounts, readings):g} at "
             f"most{also}"

@@ -515,16 +515,20 @@ class Ledger:
                 "client name"
             )
 
+    def row_stops(self) -> dict[int, int]:
+        """Partition of the readings log -> the first place whose noisy row is not charged."""
+        with self._sqlite_errors():
+            noised = self._file.execute(
+                "SELECT partition, stop FROM noised WHERE owner = ?", (self._owner,)
+            )
+            return dict(noised.fetchall())
+
     def check_rows(self, stops: Mapping[int, int]) -> None:
         """Raises `InvalidState` unless every place with noise in the checkpoint is charged.
 
         `stops`: partition of the readings log -> the first place without noise.
         """
-        with self._sqlite_errors():
-            noised = self._file.execute(
-                "SELECT partition, stop FROM noised WHERE owner = ?", (self._owner,)
-            )
-            charged = dict(noised.fetchall())
+        charged = self.row_stops()
         for partition, stop in stops.items():
             charged_stop = charged.get(partition, 0)
             if charged_stop < stop:
