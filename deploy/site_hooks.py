@@ -41,9 +41,9 @@ LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]+)?(\))")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """The navigation: the groups of docs/index.md, in its order; then what it does not list."""
-    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-    sections = dict(SECTION.findall(index))
+    """The navigation: the groups of docs/contents.md, in its order; then what it does not list."""
+    contents = (ROOT / "docs" / "contents.md").read_text(encoding="utf-8")
+    sections = dict(SECTION.findall(contents))
     navigation: list[Any] = [{"Start": "index.md"}]
     listed = {"index.md"}
     for group in GROUPS:
@@ -64,7 +64,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def linked_pages(markdown: str) -> list[str]:
-    """The pages of docs/ that a section of docs/index.md links to, each once, in its order."""
+    """The pages of docs/ that a section of docs/contents.md links to, each once, in its order."""
     pages: list[str] = []
     for _, target, _, _ in LINK.findall(markdown):
         if target.endswith(".md") and not target.startswith((".", "http")) and target not in pages:
