@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Final
 from shoal.client_nodes.bootstrap import CHECKPOINT
 from shoal.client_nodes.hosted_client import HostedClient
 from shoal.client_nodes.monitoring import TOTALS
+from shoal.client_nodes.silence import why_kept_open
 from shoal.client_nodes.site_source import SiteSource
-from shoal.config.base import check_client_name
+from shoal.config.base import DAY_S, check_client_name
 from shoal.config.settings import Config
 from shoal.errors import InvalidState, SettingsError, ShoalError
 from shoal.protocol.reading_faults import Rejected
@@ -106,6 +107,7 @@ class Host:
         self._lag_asked_at = -math.inf
         self._next = 0
         """place of the client whose turn is next"""
+        self._idle_s = _idle_s(config)
         _allow_files(clients_max)
 
     @property
@@ -135,6 +137,8 @@ class Host:
             client = clients[self._next % len(clients)]
             self._next = (self._next + 1) % len(clients)
             did_something |= client.step()
+            if self._idle_s:
+                client.put_away_if_silent(self._idle_s)
             if time.monotonic() > began + SLICE_S:
                 did_something = True
                 break
@@ -270,6 +274,16 @@ def open_host(host: Host) -> Iterator[Host]:
         yield host
     finally:
         host.close()
+
+
+def _idle_s(config: Config) -> float:
+    """Seconds of silence after which a client is put away; 0: never. Logs why it may not be."""
+    idle_days = config.host.idle_days
+    why = why_kept_open(config) if idle_days else ""
+    if why:
+        log_event("clients_kept_open", logging.WARNING, idle_days=idle_days, reason=why)
+        return 0.0
+    return idle_days * DAY_S
 
 
 def _clients_of(config: Config) -> list[str]:

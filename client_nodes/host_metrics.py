@@ -31,8 +31,9 @@ class HostMetrics:
         """(client, name of a total) -> how much of it is counted"""
         self.clients = Gauge(
             "shoal_host_clients",
-            "Clients of a host by state: open, waiting (an outage, or no contract yet), left_out"
-            " (an error that needs a person), refused (beyond clients_max)",
+            "Clients of a host by state: open, away (silent, and closed until their next reading),"
+            " waiting (an outage, or no contract yet), left_out (an error that needs a person),"
+            " refused (beyond clients_max)",
             ["state"],
             registry=self.registry,
         )
@@ -80,12 +81,14 @@ class HostMetrics:
         self, clients: Mapping[str, HostedClient], refused: int, lags: Mapping[str, int] | None
     ) -> None:
         """Show the state after a step. `lags`: of each client; None: those of before."""
-        states = {"open": 0, "waiting": 0, "left_out": 0, "refused": refused}
+        states = {"open": 0, "away": 0, "waiting": 0, "left_out": 0, "refused": refused}
         for client in clients.values():
             if client.failure is not None:
                 states["left_out"] += 1
             elif client.is_open:
                 states["open"] += 1
+            elif client.is_away:
+                states["away"] += 1
             else:
                 states["waiting"] += 1
             self._count(client)

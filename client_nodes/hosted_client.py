@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from shoal.client_nodes.bootstrap import open_client
+from shoal.client_nodes.bootstrap import CHECKPOINT, open_client
 from shoal.client_nodes.monitoring import TOTALS
 from shoal.client_nodes.node import ClientNode
+from shoal.client_nodes.silence import Arrivals
 from shoal.config.settings import Config
 from shoal.errors import ContractMissing, LogError, ShoalError
 from shoal.protocol.reading_faults import Rejected
@@ -49,6 +50,12 @@ class HostedClient:
         self._of_site = of_site
         self._opened = ExitStack()
         self._node: ClientNode | None = None
+        self._arrivals: Arrivals | None = None
+        """finds what comes while it is put away"""
+        self._active_at: float | None = None
+        """time of its newest reading, as far as is known, seconds since 1970; None: never opened"""
+        self._updated_at: float | None = None
+        """`ClientNode.updated_at` when it was put away"""
         self._retry_s = RETRY_FIRST_S
         self._retry_at = -math.inf
 
@@ -56,6 +63,11 @@ class HostedClient:
     def is_open(self) -> bool:
         """Whether it can step now."""
         return self._node is not None
+
+    @property
+    def is_away(self) -> bool:
+        """Whether it is put away: closed, until its next reading."""
+        return self._arrivals is not None
 
     @property
     def waits(self) -> bool:
@@ -69,6 +81,9 @@ class HostedClient:
         """
         if self.failure is not None or time.monotonic() < self._retry_at:
             return False
+        if self._arrivals is not None and not self._arrivals.has_come():
+            return False
+        self._arrivals = None
         with events_of_client(self.name):
             try:
                 did_something = self._stepped()
@@ -78,6 +93,35 @@ class HostedClient:
         if did_something:
             self._retry_s = RETRY_FIRST_S
         return did_something
+
+    def put_away_if_silent(self, idle_s: float) -> None:
+        """Close it where no reading has come for `idle_s` seconds and nothing else is to be done.
+
+        What it knows is in its checkpoint. Its next reading opens it.
+        """
+        now = self._clock()
+        if self._node is None or self._active_at is None:
+            return
+        # A clock that was set back must not keep it open.
+        self._active_at = min(self._active_at, now)
+        if now < self._active_at + idle_s:
+            return
+        with events_of_client(self.name):
+            try:
+                if not self._node.is_quiet:
+                    return
+                read = self.totals["read"]
+                self._updated_at = self._node.updated_at
+                end = self._node.readings_end
+                self.close()
+                arrivals = Arrivals(self._config, self.name, self._of_site)
+            except ShoalError as error:
+                self._fail(error)
+                return
+            # One that has come meanwhile is read at the next step.
+            if arrivals.end == end:
+                self._arrivals = arrivals
+                log_event("client_put_away", logging.DEBUG, readings=read)
 
     def lag_records(self) -> int:
         """Records in its readings log that it has not read yet; 0 while it is not open."""
@@ -104,6 +148,8 @@ class HostedClient:
     def _stepped(self) -> bool:
         opens = self._node is None
         if self._node is None:
+            if self._active_at is None:
+                self._active_at = self._stored_at()
             needs_contract = self._contract_by is not None
             self._node = self._opened.enter_context(
                 resumed(
@@ -119,9 +165,27 @@ class HostedClient:
             self._retry_at = -math.inf
             if self.totals_before is None:
                 self.totals_before = self._node.totals
+                self.totals = self._node.totals
+            if self._updated_at is not None:
+                self._node.updated_at = self._updated_at
+                self._updated_at = None
         did_something = self._node.step() or opens
-        self.totals = self._node.totals
+        totals = self._node.totals
+        if totals["read"] > self.totals["read"]:
+            self._active_at = self._clock()
+        self.totals = totals
         return did_something
+
+    def _stored_at(self) -> float:
+        """Time at which its state was stored last, seconds since 1970; now for one that is new.
+
+        One that was silent before a restart of the host needs not be waited for again.
+        """
+        file = self._config.client.folder / self.name / CHECKPOINT
+        try:
+            return file.stat().st_mtime
+        except FileNotFoundError:
+            return self._clock()
 
     def _fail(self, error: ShoalError) -> None:
         self.close()

@@ -102,6 +102,16 @@ class Learner:
         return self._places_since_update > 0 or self._republish
 
     @property
+    def updated_at(self) -> float:
+        """Time of the newest update, or of the start, seconds since 1970: the next one is due an
+        interval later."""
+        return self._updated_at
+
+    @updated_at.setter
+    def updated_at(self, time: float) -> None:
+        self._updated_at = time
+
+    @property
     def due(self) -> tuple[int, float]:
         """The next updates: after how many places they are due, or at which time if that is first.
 

@@ -386,6 +386,33 @@ class ClientNode:
         has_unpublished = self._learner.has_unpublished or self._updates_to_store
         return not has_unpublished and self._intake.lag_records() == 0
 
+    @property
+    def updated_at(self) -> float:
+        """Time from which the next update by the clock is counted, seconds since 1970.
+
+        A client that is closed while it is silent, and opened again for its next reading, goes on
+        with the time of before, so that it publishes when it would have.
+        """
+        return self._learner.updated_at
+
+    @updated_at.setter
+    def updated_at(self, time: float) -> None:
+        self._learner.updated_at = time
+
+    @property
+    def readings_end(self) -> int:
+        """Offset of the next reading in its log, where all are read."""
+        return sum(self._intake.positions.values())
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it is to do nothing more before its next reading, whatever the clock says.
+
+        What contracts add to that, see `why_kept_open`.
+        """
+        has_backlog = self._labels is not None and self._labels.has_backlog
+        return self.up_to_date and not self._windows.open_places and not has_backlog
+
     def _write_local_results(self, batch: Batch) -> Labelled:
         """Write rejected readings and labels to the client's own log.
 

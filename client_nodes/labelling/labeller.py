@@ -152,6 +152,11 @@ class Labeller:
         return False
 
     @property
+    def has_backlog(self) -> bool:
+        """Whether readings wait for a label, and be it for the first snapshot."""
+        return any(kept.backlog.pending for kept in self._models.values())
+
+    @property
     def novel(self) -> dict[str, int]:
         """model -> readings that were novel since the client was first started."""
         return {model: self._novel[model] for model in self._models}

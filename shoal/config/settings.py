@@ -283,8 +283,8 @@ class ReadingsSettings(Settings):
 
 
 class HostSettings(Settings):
-    """[host]: the one log from which a host takes in the readings of all its clients. The transport
-    adds its own keys."""
+    """[host]: the one log from which a host takes in the readings of all its clients, and how long
+    it keeps silent ones open. The transport adds its own keys."""
 
     client: str = Field(
         default="",
@@ -303,6 +303,13 @@ class HostSettings(Settings):
         default="readings",
         pattern=r"^[a-zA-Z0-9._-]{1,200}$",
         description="topic of the readings in that log",
+    )
+    idle_days: float = Field(
+        default=0.0,
+        ge=0,
+        le=10**5,
+        description="days without a reading after which a client is put away: it takes no memory "
+        "until its next one; 0: never",
     )
 
 

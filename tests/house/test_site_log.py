@@ -75,6 +75,10 @@ def identity_of(client: str) -> bytes:
 
 @pytest.fixture
 def same_identities(monkeypatch: pytest.MonkeyPatch) -> None:
+    identify_by_name(monkeypatch)
+
+
+def identify_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the logs of clients have identities by their names, on which their noise depends."""
 
     def site_readings(path: Path, retain_bytes: int) -> SiteReadings:

@@ -1,0 +1,126 @@
+"""A host puts clients away that are silent, which changes nothing of what they publish."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.client_nodes.host import Host
+from shoal.config.settings import Config, load_config
+from shoal.protocol.readings import Reading
+from shoal.protocol.topics import READINGS, READINGS_SETTINGS
+from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
+from shoal.transports.sqlite.log import SqliteLog
+from tests.federation_text import federation_text
+from tests.house.small_federation import clock, create_federation, give_noise_keys, weather
+from tests.house.test_host import published, serve
+from tests.house.test_site_log import identify_by_name, identity_of
+
+
+class ManualClock:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("in_one_log", [False, True])
+def test_a_client_that_was_put_away_publishes_what_one_that_was_not_does(
+    tmp_path: Path, in_one_log: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over a day of silence, with updates by the clock before and after it."""
+    identify_by_name(monkeypatch)
+    results = []
+    for idle_days in (0.0, 0.5):
+        folder = tmp_path / str(idle_days)
+        folder.mkdir()
+        time = ManualClock()
+        config = silent_federation(folder, idle_days, in_one_log)
+        with closing(Host(config, clock=time)) as host:
+            for readings, pause_s, is_away in (
+                (25, 5.0, False),
+                (7, 30.0, False),
+                (0, 40_000.0, False),
+                (0, 50_000.0, True),
+                (6, 5.0, False),
+                (0, 20.0, False),
+                (0, 90_000.0, True),
+                (40, 1.0, False),
+            ):
+                if readings:
+                    add_readings(config, "garden", readings)
+                serve(host)
+                time.now += pause_s
+                serve(host)
+                serve(host)
+                garden = host.clients["garden"]
+                assert garden.is_away == (is_away and idle_days > 0)
+                assert garden.is_open != garden.is_away
+            assert host.totals()["learned"] == 78
+        results.append(published(config))
+        # One that was silent before the host is started again needs not be waited for.
+        checkpoint = config.client.folder / "garden" / "checkpoint.db"
+        os.utime(checkpoint, (time.now - 90_000, time.now - 90_000))
+        with closing(Host(config, clock=time)) as host:
+            serve(host)
+            assert host.clients["garden"].is_away == (idle_days > 0)
+    assert results[0] == results[1]
+    assert len(results[0]["garden"]) == 3
+
+
+def silent_federation(folder: Path, idle_days: float, in_one_log: bool) -> Config:
+    """A federation whose clients publish every 10 s, and whose server has begun."""
+    file = create_federation(folder, [])
+    give_noise_keys(folder, ["garden"])
+    text = file.read_text(encoding="utf-8").replace("publish_s = 86400", "publish_s = 10", 1)
+    text = text.replace("label = true", "label = false")
+    text += f'[host]\nidle_days = {idle_days}\naddress = "sqlite:site-log.db"\n'
+    if in_one_log:
+        text += 'client = "key"\n'
+    file.write_text(text, encoding="utf-8")
+    with resumed(open_server(load_config(file), clock=clock)) as server:
+        server.step()
+    return load_config(file)
+
+
+def add_readings(config: Config, client: str, readings: int) -> None:
+    """Append readings to the log of a client, or of its site."""
+    path = str(config.client.folder / client / "readings.db")
+    key = None
+    if config.host.client:
+        path = config.host.address.partition(":")[2]
+        key = client.encode()
+    with closing(SqliteLog(path, clock=clock, new_identity=lambda: identity_of(client))) as log:
+        log.ensure(READINGS, READINGS_SETTINGS)
+        for number, values in enumerate(weather(readings, readings)):
+            reading = Reading(1e9 + number, values)
+            log.publish(READINGS, reading.encode(), key, reading.headers())
+        log.flush()
+
+
+@pytest.mark.parametrize(
+    ("mode", "reason"), [("off", "model .*: clients answer"), ("formal", "hide_presence")]
+)
+def test_clients_that_publish_in_silence_are_not_put_away_and_it_is_said_why(
+    tmp_path: Path, mode: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    models = [{"name": "groups", "algorithm": "kmeans", "options": {"clusters": 2}}]
+    privacy: dict[str, Any] = {"mode": mode}
+    if mode == "formal":
+        models = [{"name": "tree", "algorithm": "density_tree"}]
+        privacy |= {"counts_epsilon": 4, "window_readings": 100, "hide_presence": True}
+    file = tmp_path / "federation.toml"
+    text = federation_text("house", privacy=privacy, models=models) + "[host]\nidle_days = 1\n"
+    file.write_text(text, encoding="utf-8")
+    with closing(Host(load_config(file), clock=clock)):
+        [kept] = [record for record in caplog.records if record.message == "clients_kept_open"]
+    assert re.search(reason, getattr(kept, "fields", {})["reason"])
