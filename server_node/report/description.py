@@ -47,6 +47,11 @@ a factor of 1.5"""
 WIDTH_MIN = 0.02
 """least width that an interval counts with, as a share of the range between the bounds"""
 
+COMPARED_SHARE_MIN: Final = 0.02
+"""least share of the mass with which a cluster counts among those that names are decided by: beside
+two states, a few odd readings on the other side would leave the largest one without a name
+"""
+
 ONLY: Final = "all readings"
 """name of a cluster without others"""
 ORDINARY: Final = "ordinary"
@@ -174,9 +179,14 @@ def describe(
     for number in numbers:
         own = cluster == number
         every.append(_intervals(nodes[own], mass[own], features))
-    placed = nodes, mass, np.searchsorted(numbers, cluster)
+    cluster_place = np.searchsorted(numbers, cluster)
+    placed = nodes, mass, cluster_place
+    own_mass = np.bincount(cluster_place, weights=mass, minlength=len(numbers))
+    large = _large(np.asarray(own_mass, dtype=np.float64))
     for place, (number, intervals) in enumerate(zip(numbers, every, strict=True)):
         others = cluster != number
+        if (others & large[cluster_place]).any():
+            others &= large[cluster_place]
         elsewhere = {}
         if len(numbers) > 1:
             elsewhere = dict(enumerate(_intervals(nodes[others], mass[others], features)))
@@ -186,7 +196,8 @@ def describe(
         is_apart = bool(apart or telling_manners)
         # Where no feature sets it apart from all others together, one may lie between them.
         if not is_apart and len(numbers) > 2:
-            apart = _between(place, every, placed, contract, apart_min)
+            compared_places = np.flatnonzero(large | (np.arange(len(numbers)) == place))
+            apart = _between(place, compared_places, every, placed, contract, apart_min)
         if number in told:
             apart = _in_order(apart, told[number])
         centre = [
@@ -204,6 +215,14 @@ def describe(
         number: replace(description, label=labels[number])
         for number, description in described.items()
     }
+
+
+def _large(mass: Floats) -> Bools:
+    """mass (k,) of clusters -> (k,) whether names are decided by them; all where none has mass."""
+    total = mass.sum()
+    if total <= 0:
+        return np.ones(len(mass), dtype=np.bool_)
+    return np.asarray(mass >= COMPARED_SHARE_MIN * total)
 
 
 def places_of(view: ClusteringView, member: Bools) -> tuple[Floats, Floats, Ints]:
@@ -319,6 +338,7 @@ def _in_order(apart: tuple[Distinction, ...], told: Sequence[int]) -> tuple[Dist
 
 def _between(
     place: int,
+    compared: Ints,
     intervals: Sequence[Sequence[Interval]],
     placed: tuple[Floats, Floats, Ints],
     contract: Contract,
@@ -327,8 +347,9 @@ def _between(
     """The feature in which a cluster lies apart from each other one, between them; () where there
     is none.
 
-    `intervals` are those of all clusters, of which this is the one at `place`. `placed`: nodes (n,
-    d) in units, their mass (n,), and the places of their clusters (n,).
+    `intervals` are those of all clusters, of which this is the one at `place`; the places of the
+    clusters that it is compared with, and its own, are in `compared`. `placed`: nodes (n, d) in
+    units, their mass (n,), and the places of their clusters (n,).
     """
     nodes, mass, cluster = placed
     middles = np.array([[interval.middle for interval in row] for row in intervals])
@@ -338,17 +359,20 @@ def _between(
     widths = np.maximum(highs - lows, WIDTH_MIN * spans)
     apart = 2 * np.abs(middles - middles[place]) / (widths + widths[place])
     apart[place] = np.inf
-    is_above = middles > middles[place]
+    is_compared = np.zeros(len(middles), dtype=np.bool_)
+    is_compared[compared] = True
+    apart[~is_compared] = np.inf
+    is_above = (middles > middles[place]) & is_compared[:, None]
     # A circle has no sides.
     has_sides = np.array([feature.kind != "circular" for feature in contract.features])
-    has_sides &= is_above.any(axis=0) & (is_above.sum(axis=0) < len(middles) - 1)
+    has_sides &= is_above.any(axis=0) & (is_above.sum(axis=0) < len(compared) - 1)
     scores = np.where(has_sides, apart.min(axis=0), 0.0)
     j = int(np.argmax(scores))
     if scores[j] < apart_min:
         return ()
     feature = contract.features[j]
     of_above = is_above[cluster, j]
-    others = cluster != place
+    others = (cluster != place) & is_compared[cluster]
     is_below = others & ~of_above
     [below] = _intervals(nodes[is_below, j, None], mass[is_below], [feature])
     [above] = _intervals(nodes[of_above, j, None], mass[of_above], [feature])
@@ -462,10 +486,16 @@ def _labels(
         if description.time:
             words.append(f"mostly {description.time}")
         labels[number] = ", ".join(words) or ORDINARY
+    total = sum(mass.values())
     for label, times in Counter(labels.values()).items():
         if times > 1:
             alike = {number: described[number] for number, own in labels.items() if own == label}
-            labels |= _told_apart(label, alike, contract)
+            apart = _told_apart(label, alike, contract)
+            large = [number for number in alike if mass[number] >= COMPARED_SHARE_MIN * total]
+            # Beside small ones alone, a large one keeps its name: it was there before them.
+            if len(large) == 1:
+                del apart[large[0]]
+            labels |= apart
     return labels
 
 

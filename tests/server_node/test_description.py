@@ -93,6 +93,21 @@ def test_only_a_cluster_that_nothing_sets_apart_beside_others_is_ordinary() -> N
     assert same[0].text(CONTRACT) == "no feature sets it apart from the other clusters"
 
 
+def test_a_speck_beside_two_states_leaves_the_largest_its_name() -> None:
+    dim = [(light, 0.5) for light in np.linspace(0.05, 0.55, 420)]
+    bright = spread(0.7, 0.5) * 4
+    damp = [(0.3, 0.9)] * 10
+    assert labels_of(dim, bright, damp) == ["Light low", "Light high", "CO2 high"]
+    assert labels_of(dim, bright, damp * 4)[0] == "ordinary", "a state of 7 % is no speck"
+    dark = [(0.02, 0.5)] * 10
+    assert labels_of(spread(0.3, 0.5) * 20, bright, dark) == [
+        "Light low",
+        "Light high",
+        "Light low (Light 20 lux)",
+    ]
+    assert labels_of([(0.3, 0.5)] * 1000, [(0.9, 0.5)]) == ["Light low", "Light high"]
+
+
 def test_a_cluster_between_the_others_is_medium_in_the_feature_that_sets_it_apart_from_each() -> (
     None
 ):

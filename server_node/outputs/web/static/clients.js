@@ -54,6 +54,7 @@ export class Clients {
     if (!total) return [...notes, "No client has sent an update yet."];
     const inactive = all.filter((client) => client.inactive).length;
     if (countsPlaces(this.status)) notes.push("Places are readings, rejected ones included: which they are is hidden.");
+    if (this.status.privacy.formal) notes.push("Rejected readings are not published: each client's own metrics and log have them.");
     if (!found.length && all.length) notes.push("No client matches.");
     else if (found.length > listed.length) notes.push(`${listed.length} of ${count(found.length)} are listed; search for the others.`);
     if (inactive) notes.push(`${plural(inactive, "client")} inactive: nothing received for three times the usual interval; what was learnt from them is kept.`);

@@ -157,6 +157,7 @@ async function request(model, identity, what, body) {
 }
 
 const table = at("clusters");
+const frame = table.closest("details");
 const note = at("clusters-note");
 const EMPTY = { clusters: [], features: [], features_total: 0 };
 
@@ -168,6 +169,17 @@ export class Clusters {
     this.naming = new Naming(at("naming"));
     this.order = new SteadyOrder(table.tBodies[0]);
     this.sorting = new Sorting(table, "share", true, () => this.show(this.model, this.now));
+    this.choiceMade = false; // whether a person has folded or unfolded the table
+    frame.firstElementChild.addEventListener("click", () => {
+      this.choiceMade = true;
+    });
+  }
+
+  // Folds the table where the clusters over time show the same clusters; a person's choice stays. Without a history there are
+  // no bands, and parts are listed here only.
+  fold({ counted, parts }) {
+    if (this.choiceMade || this.naming.open) return;
+    frame.open = !counted || Boolean(parts?.length);
   }
 
   // Shows which cluster is chosen, by its identity; null for none.
@@ -196,6 +208,7 @@ export class Clusters {
     );
     this.showParts(clustering, columns);
     this.naming.show(model.name, clustering.clusters);
+    this.fold(clustering);
     setText(note, notesOn(model, clustering).join(" "));
   }
 

@@ -115,8 +115,7 @@ function complete(status, now, connected, most) {
     : `${clients.length - absent.length} of ${plural(clients.length, "client")} active`;
   const more = rest.length ? `, ${rest.join(", ")}` : "";
   const large = most ? ` ${most.percent} % of the newest readings are those of ${most.client}.` : "";
-  const hidden = status.privacy.formal ? " Rejected readings are not published: each client's own metrics and log have them." : "";
-  if (!absent.length) return [rejected || refused ? "warn" : "good", `${active}${more || ", no message rejected"}.${large}${hidden}`];
+  if (!absent.length) return [rejected || refused ? "warn" : "good", `${active}${more || ", no message rejected"}.${large}`];
   const named = absent.slice(0, 2).map(({ name }) => name).join(", ");
   const others = absent.length > 2 ? ` and ${absent.length - 2} more` : "";
   return ["warn", `${named}${others} inactive; ${active}${more}.${large}`];
