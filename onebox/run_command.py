@@ -43,6 +43,7 @@ from shoal.server_node.bootstrap import initial_status
 from shoal.server_node.history.store import HISTORY_FILE, HistoryReader
 from shoal.server_node.ingest.request_publishing import request_publisher
 from shoal.server_node.outputs.web import page_server
+from shoal.server_node.outputs.web.server import PortInUse
 from shoal.server_node.report.build import Reports
 from shoal.server_node.report.status import StatusBoard
 from shoal.server_node.report.types import Clustering
@@ -281,16 +282,25 @@ def _page(
     """Serve the live page while the context is open; its address."""
     server = config.server
     history = HistoryReader(server.folder / HISTORY_FILE)
-    web = page_server(
+    make = partial(
+        page_server,
         board,
         registry,
         server.host,
-        server.port,
-        request_publisher(config),
+        publish_request=request_publisher(config),
         history=history,
         open_log=partial(open_log, config.log),
     )
-    page = f"http://{server.host}:{web.start()}/"
+    web = make(port=server.port)
+    try:
+        port = web.start()
+    except PortInUse:
+        if "port" in server.model_fields_set:
+            raise
+        # Nobody has asked for this one: another run, or a demo, has it.
+        web = make(port=0)
+        port = web.start()
+    page = f"http://{server.host}:{port}/"
     try:
         click.echo(f"The live page: {page}", err=True)
         PROCESS.on_slow = partial(click.echo, err=True)

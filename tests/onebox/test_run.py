@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import socket
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from click.testing import CliRunner, Result
 from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import parse_contract
 from shoal.config.resolved import resolve
+from shoal.config.sections import ServerSettings
 from shoal.config.settings import load_config
 from shoal.errors import InvalidData, SettingsError, ShoalError
 from shoal.onebox.run_command import _lines, open_run, run_command
@@ -74,6 +77,27 @@ def test_two_commands_lead_from_a_file_to_its_clusters_and_a_third_adds_nothing(
     assert f"{ROWS:,} readings of 2 clients." in text
     assert "to no cluster that was known when they came" not in text
     assert "clusters: 2 clusters" in text
+
+
+def test_the_page_takes_a_free_port_where_the_usual_one_is_in_use_and_none_was_asked_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_states(folder / "a.csv", rows=200)
+    assert CliRunner().invoke(init_command, ["a.csv", "--public"]).exit_code == 0
+    monkeypatch.delenv("SHOAL_SERVER_PORT")
+    usual = ServerSettings.model_fields["port"].default
+    with socket.socket() as other:
+        # Another process may have it already, which is as good.
+        with suppress(OSError):
+            other.bind(("127.0.0.1", usual))
+            other.listen()
+        summary = json.loads(run("a.toml", "a.csv", "--no-wait", "--json").stdout)
+        assert summary["page"].startswith("http://127.0.0.1:")
+        assert summary["page"] != f"http://127.0.0.1:{usual}/"
+        monkeypatch.setenv("SHOAL_SERVER_PORT", str(usual))
+        refused = run("a.toml", "a.csv", "--again", "--no-wait", "--json").exception
+    assert isinstance(refused, SettingsError)
+    assert f"port {usual}" in str(refused)
 
 
 def test_parts_of_a_cluster_that_are_not_confirmed_yet_are_listed_as_that_cluster() -> None:

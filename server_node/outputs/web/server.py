@@ -409,7 +409,8 @@ class WebServer:
     def start(self) -> int:
         """Listen and serve; returns the port, which is a free one if the port given was 0.
 
-        Raises `SettingsError` if the address or the certificate cannot be used.
+        Raises `SettingsError` if the address or the certificate cannot be used, `PortInUse` if
+        another process has the port.
         """
         if self._server is not None:
             raise RuntimeError("a web server starts once only; create a new one")
@@ -477,6 +478,10 @@ class SweepingServer(uvicorn.Server):
         return await super().on_tick(counter)
 
 
+class PortInUse(SettingsError):
+    """Another process listens on the port of the page."""
+
+
 def _listening_socket(host: str, port: int, limits: Limits) -> Listener:
     """A socket that listens on the address. Raises `SettingsError`."""
     if not 0 <= port <= 65535:
@@ -498,7 +503,9 @@ def _listening_socket(host: str, port: int, limits: Limits) -> Listener:
         listening.listen()
     except (OSError, OverflowError) as refused:
         listening.close()
-        raise SettingsError(
+        in_use = isinstance(refused, OSError) and refused.errno == errno.EADDRINUSE
+        kind_of_error = PortInUse if in_use else SettingsError
+        raise kind_of_error(
             f"the web page cannot be served on {host} port {port}: {_reason(refused)}"
         ) from None
     return listening
