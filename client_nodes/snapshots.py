@@ -13,7 +13,7 @@ from shoal.protocol.lease import NewestSnapshots, is_for_servers, is_lease, is_o
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.published_contract import CONTRACT_KEY, check_contract, with_earlier
 from shoal.protocol.validation import Validator
-from shoal.transports.base import Log, Positions, Record, beginning, latest
+from shoal.transports.base import CODEC, CODECS, Log, Positions, Record, beginning, latest
 
 if TYPE_CHECKING:
     from shoal.protocol.masked import OpenRound
@@ -29,6 +29,8 @@ class Published(NamedTuple):
     """the newest record of each key, with those that are of no model"""
     ends: Mapping[int, int] = {}
     """partition -> the end of the topic before they were read"""
+    missing_codec: str = ""
+    """a compression that records of the topic are in and whose library is not installed here"""
 
     def agreed(self, contract: ResolvedContract, *, required: bool = False) -> ResolvedContract:
         """The contract, with those that the federation had before.
@@ -38,6 +40,14 @@ class Published(NamedTuple):
         """
         record = self.records.get(CONTRACT_KEY)
         if not check_contract(record, contract.contract) and required:
+            if self.missing_codec:
+                codec = self.missing_codec
+                raise ContractMissing(
+                    f"{contract.contract.snapshots_topic} has records compressed with {codec},"
+                    " which is not installed here, and the contract may be among them: pip install"
+                    f" '.[{codec}]' in a clone of shoal, and set the topic's compression.type to"
+                    " producer, as `shoal topics ensure` makes it"
+                )
             raise ContractMissing(
                 f"no server has published the contract of federation {contract.federation} yet, and"
                 " a new client compares its own with it before it publishes anything: start `shoal"
@@ -54,7 +64,15 @@ def read_published(log: Log, contract: Contract) -> Published:
     topic = contract.snapshots_topic
     ends = {partition: end for partition, (_, end) in log.bounds(topic).items()}
     # The ends were read first: what comes in between is read twice, and never missed.
-    return Published(latest(log, topic), ends)
+    codecs: list[str] = []
+
+    def note(record: Record) -> None:
+        codec = dict(record.headers).get(CODEC, b"").decode("ascii", "replace")
+        if codec in CODECS:
+            codecs.append(codec)
+
+    records = latest(log, topic, on_unreadable=note)
+    return Published(records, ends, codecs[0] if codecs else "")
 
 
 class Snapshots:

@@ -36,7 +36,7 @@ from shoal.protocol.checks import (
 )
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.parts import Part, are_parts
-from shoal.transports.base import Headers, Positions
+from shoal.transports.base import CODEC, CODECS, UNREADABLE, Headers, Positions
 
 
 class ClusterIdentity(NamedTuple):
@@ -503,6 +503,12 @@ class Snapshot(ModelMessage):
 def _check_headers(wanted: str, headers: Headers) -> None:
     # A header that is there twice counts as its last one, as in the decoder of readings.
     known = dict(headers)
+    if "type" not in known and UNREADABLE in known:
+        why = "the log cannot decode it"
+        # Only of the transport's own: everybody can write a header, and this text is shown.
+        if known.get(CODEC, b"").decode("ascii", "replace") in CODECS:
+            why = f"compressed with {known[CODEC].decode()}, which is not installed here"
+        raise MessageRejected("unreadable", why)
     require(known.get("type") == wanted.encode(), "type", f"not marked as {wanted}")
     same = known.get("v") == str(VERSION).encode()
     require(same, "version", f"another version than {VERSION}; upgrade the older side")

@@ -13,6 +13,7 @@ from shoal.protocol.messages import envelope_headers
 from shoal.transports.base import Headers
 
 REASONS: Final[Mapping[str, str]] = {
+    "unreadable": "cannot be read from the log: damaged, or compressed with what is not installed",
     "type": "is not of a type that belongs in this topic",
     "version": "has another version of the envelope",
     "oversized": "is too large, or made of too many values",

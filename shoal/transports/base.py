@@ -370,8 +370,13 @@ def first_positions(log: Log, topic: str) -> Positions:
     return dict.fromkeys(log.bounds(topic), 0)
 
 
-def latest(log: Log, topic: str) -> dict[bytes, Record]:
-    """The newest record of each key, without tombstones; records without a key are ignored."""
+def latest(
+    log: Log, topic: str, on_unreadable: Callable[[Record], None] = lambda _: None
+) -> dict[bytes, Record]:
+    """The newest record of each key, without tombstones; records without a key are ignored.
+
+    `on_unreadable` gets those that could not be read, whose keys are not known.
+    """
     ends = {partition: end for partition, (_, end) in log.bounds(topic).items()}
     at = beginning(log, topic)
     newest: dict[bytes, Record] = {}
@@ -380,6 +385,8 @@ def latest(log: Log, topic: str) -> dict[bytes, Record]:
         records, at = log.read(topic, at)
         for record in records:
             if record.key is None:
+                if UNREADABLE in dict(record.headers):
+                    on_unreadable(record)
                 continue
             if record.value is None:
                 newest.pop(record.key, None)
@@ -397,6 +404,10 @@ RETAIN_BYTES_MAX = 2**62
 BYTES_OR_NONE: Final = (bytes, type(None))
 UNREADABLE = "unreadable"
 """header of a record that cannot be read; its value is left out"""
+CODEC: Final = "codec"
+"""header of such a record where only the library of its compression is not installed: its name"""
+CODECS: Final = ("zstd", "snappy", "lz4", "gzip")
+"""the compressions of Kafka"""
 
 
 def check_settings(name: str, settings: TopicSettings) -> None:

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from shoal.cli.main import shoal
 from shoal.client_nodes import client_command
 from shoal.client_nodes.bootstrap import open_client
+from shoal.client_nodes.snapshots import read_published
 from shoal.config.contract import Model, Privacy, Rounds
 from shoal.config.resolved import resolve
 from shoal.config.settings import Config, load_config
@@ -28,7 +29,7 @@ from shoal.protocol.published_contract import (
 from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
 from shoal.transports import open_log
-from shoal.transports.base import Record
+from shoal.transports.base import CODEC, UNREADABLE, Record, TopicSettings
 from tests.client_nodes.site import readings
 from tests.house.small_federation import all_records, write_federation, write_readings
 from tests.small_plant import plant
@@ -84,6 +85,22 @@ def test_a_new_client_waits_for_the_contract_and_a_known_one_does_not(tmp_path: 
     (tmp_path / "federation.db").unlink()
     with resumed(open_client(config, "attic", needs_contract=True)):
         pass
+
+
+def test_a_client_that_cannot_unpack_the_contract_does_not_say_that_no_server_has_published_it(
+    tmp_path: Path,
+) -> None:
+    config = load_config(write_federation(tmp_path))
+    topic = config.contract.snapshots_topic
+    with closing(open_log(config.log)) as log:
+        log.ensure(topic, TopicSettings())
+        # As the reader of Kafka gives a record whose codec is not installed.
+        log.publish(topic, None, None, ((UNREADABLE, b"UnsupportedCodecError"), (CODEC, b"zstd")))
+        log.flush()
+        published = read_published(log, config.contract)
+    with pytest.raises(ContractMissing, match=r"zstd.*install '\.\[zstd\]'.*topics ensure") as told:
+        published.agreed(config.resolved, required=True)
+    assert "no server" not in str(told.value)
 
 
 def test_a_command_that_ends_when_idle_ends_without_a_server_unless_it_need_not_wait(

@@ -14,8 +14,7 @@ from shoal.producers.kafka.ingest import KafkaCounts
 from shoal.producers.sampled_messages import _from_kafka
 from shoal.protocol.topics import READINGS, readings_settings
 from shoal.runtime.logs import open_readings
-from shoal.transports.base import UNREADABLE, TopicSettings
-from shoal.transports.kafka.consumer import CODEC
+from shoal.transports.base import CODEC, UNREADABLE, TopicSettings
 from shoal.transports.sqlite.log import SqliteLog
 from tests.producers.test_gaps_of_topics import FILE, opened
 

@@ -27,6 +27,7 @@ from shoal.protocol.messages import VERSION, Envelope, Snapshot, Update
 from shoal.protocol.readings import Reading
 from shoal.protocol.rejected import REASONS, Rejected
 from shoal.protocol.topics import LOCAL_SETTINGS, READINGS_SETTINGS, declared_topics
+from shoal.transports.base import CODEC, UNREADABLE
 from shoal.transports.kafka.connection import configs_of
 from tests.examples import examples
 from tests.small_plant import a_snapshot, an_update, forged, parts_of, plant
@@ -296,6 +297,22 @@ def test_any_value_in_any_field_is_a_message_or_refused(
 def test_a_message_cut_short_is_refused(message: Envelope, data: st.DataObject) -> None:
     value = message.encode()
     assert reason_of(message, value[: data.draw(st.integers(0, len(value) - 1))]) == "malformed"
+
+
+def test_a_record_that_the_log_cannot_read_is_refused_under_its_true_reason() -> None:
+    for headers, detail in (
+        (((UNREADABLE, b"CorruptRecordError"),), "the log cannot decode it"),
+        (
+            ((UNREADABLE, b"x"), (CODEC, b"snappy")),
+            "compressed with snappy, which is not installed",
+        ),
+        # A header of a writer, which must not come into a message of ours.
+        (((UNREADABLE, b"x"), (CODEC, b"evil\x1b[2J")), "the log cannot decode it"),
+    ):
+        with pytest.raises(MessageRejected, match=detail) as told:
+            Update.decode(b"", headers)
+        assert told.value.reason == "unreadable"
+        assert "evil" not in str(told.value)
 
 
 # What is set aside.

@@ -219,6 +219,23 @@ def test_a_topic_that_would_lose_what_counts_as_stored_is_reported(
         log.ensure(topic, TopicSettings())
 
 
+def test_records_stay_packed_as_their_writers_packed_them(
+    admin: KafkaAdminClient, log: KafkaLog, topic: str
+) -> None:
+    log.ensure(topic, TopicSettings())
+    setting = ConfigResource(ConfigResourceType.TOPIC, topic, {"compression.type": None})
+    about = admin.describe_configs([setting], config_filter="all")["topic"][topic]
+    # Its own setting: the brokers' default, which may be another, does not count.
+    assert about["compression.type"]["value"] == "producer"
+    assert "TOPIC" in str(about["compression.type"]["config_source"])
+    packed = ConfigResource(ConfigResourceType.TOPIC, topic, {"compression.type": "zstd"})
+    admin.alter_configs([packed])
+    while "zstd" not in str(admin.describe_configs([setting])):
+        pass
+    with pytest.raises(LogError, match=r"declared: compression\.type is zstd, not producer"):
+        log.ensure(topic, TopicSettings())
+
+
 def test_a_topic_is_retained_by_the_clock_of_the_brokers(
     log: KafkaLog, topic: str, kafka_bootstrap: str
 ) -> None:

@@ -107,6 +107,8 @@ def configs_of(settings: TopicSettings, replication: int) -> dict[str, str]:
         # Retention uses the brokers' clock: a wrong clock of a writer must not remove what was just
         # written.
         "message.timestamp.type": "LogAppendTime",
+        # Brokers with another default pack records anew, in a codec that readers may lack.
+        "compression.type": "producer",
     }
     segment_bytes = SEGMENT_BYTES_MAX
     segment_s = SEGMENT_S_MAX

@@ -32,7 +32,7 @@ from kafka.record import default_records, legacy_records
 
 from shoal.config.limits import COPY_BYTES, RECORD_BYTES_MAX
 from shoal.errors import LogError, LogUnavailable, MissingCodec, OffsetOutOfRange
-from shoal.transports.base import UNREADABLE, Headers, Positions, Record
+from shoal.transports.base import CODEC, CODECS, UNREADABLE, Headers, Positions, Record
 from shoal.transports.kafka.connection import FRAME_BYTES, MIB, connect, kafka_errors
 from shoal.transports.kafka.topics import Topics
 
@@ -176,14 +176,10 @@ DECODERS: Final[dict[str, Decode]] = {
 }
 
 
-CODEC: Final = "codec"
-"""header of a record that was passed over as the library of its compression is not installed"""
-
-
 def _codec_of(error: UnsupportedCodecError) -> str:
     """The name of the codec in the library's message."""
     words = str(error).split()
-    return next((name for name in ("zstd", "snappy", "lz4", "gzip") if name in words), "unknown")
+    return next((name for name in CODECS if name in words), "unknown")
 
 
 def check_codec(record: Record) -> None:

@@ -35,9 +35,9 @@ from shoal.transports.kafka.connection import (
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 COMPARED = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
-AS_DECLARED = ("message.timestamp.type", "min.insync.replicas")
+AS_DECLARED = ("message.timestamp.type", "min.insync.replicas", "compression.type")
 """settings that must be as declared, by the brokers' names: another value could lose records that
-count as stored"""
+count as stored, or pack them so that readers cannot read them"""
 PAUSE_S = 0.05
 CHECK_S = 20.0
 """seconds after which a reader that asks for the bounds of a topic looks at its number of
