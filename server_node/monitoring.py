@@ -418,6 +418,11 @@ class ServerMonitoring:
         snapshot = published.snapshot
         self._sizes(snapshot, published.view, published.lineage)
         self._metrics.unusual.labels(model=snapshot.model).set(published.unusual)
+        for client, unlike in published.unlikeness.items():
+            # A client is labelled with its first update, up to a number of clients.
+            if client in self._labelled:
+                labels = {"model": snapshot.model, "client": client}
+                self._metrics.client_unlikeness.labels(**labels).set(unlike)
         for made_at in self._made_at.pop(snapshot.model, ()):
             self._metrics.latency.observe(max(0.0, snapshot.made_at - made_at))
         fields = {

@@ -27,6 +27,7 @@ from shoal.protocol.history import (
 from shoal.saved_state import COUNT_MAX, SavedState, Whole, require
 from shoal.server_node.history.attribution import Attribution, Placed
 from shoal.server_node.history.bins import Bin, PackedTables, Places, Summed
+from shoal.server_node.history.shares import client_name
 from shoal.server_node.history.sources import PublishedHistory
 
 OPEN_MAX: Final = 16
@@ -174,6 +175,10 @@ class Recorder:
     def newest(self, width_s: int) -> int | None:
         """The start of the newest bin of this width; None if there is none."""
         return self._newest.get(width_s)
+
+    def client(self, number: int) -> str:
+        """The name of a client by its number."""
+        return client_name(number, list(self._clients))
 
     def begin_again(self) -> None:
         """Forget everything: a client is unlearned, and bins do not show which of their readings

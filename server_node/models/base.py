@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -160,6 +161,8 @@ class PublishedSnapshot(NamedTuple):
     """whether these are all, and those published before are to be removed"""
     unusual: bool = False
     """whether the shares of its clusters are unusual for the time of day"""
+    unlikeness: Mapping[str, float] = MappingProxyType({})
+    """client -> how unlike all others it was on the newest day that was compared, 0 to 1"""
 
 
 class LearningModel(Protocol):

@@ -14,11 +14,12 @@ from shoal.algorithms.streaming import Arrays, Rows
 from shoal.algorithms.view import ClusteringView
 from shoal.config.changes import common_places
 from shoal.config.resolved import ResolvedContract, ResolvedModel
+from shoal.config.sections import ServerSettings
 from shoal.errors import MessageRejected
 from shoal.kernels.arrays import AnyArray, Floats, Ints
 from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.events import ClusterEventMessage
-from shoal.protocol.history import COARSE_S, NO_CLUSTER
+from shoal.protocol.history import COARSE_S, NO_CLUSTER, PLACES_S
 from shoal.protocol.messages import RoundRequest, Snapshot, Update
 from shoal.runtime.checkpoint import SavedFields, SavedPart, SavedParts, SavedValue, pairs_of
 from shoal.server_node.history.attribution import (
@@ -30,6 +31,7 @@ from shoal.server_node.history.attribution import (
 from shoal.server_node.history.recorder import Recorder
 from shoal.server_node.history.sources import NOTHING_PUBLISHED, PublishedHistory
 from shoal.server_node.history.times import Times
+from shoal.server_node.history.unlike import UnlikeWatch
 from shoal.server_node.history.unusual import UnusualWatch
 from shoal.server_node.models.base import Processed, PublishedSnapshot
 from shoal.server_node.models.clients import Clients
@@ -123,10 +125,9 @@ class ModelPublisher:
         contract: ResolvedContract,
         model: ResolvedModel,
         published_history: PublishedHistory = NOTHING_PUBLISHED,
-        unusual_per_month: float = 0.0,
+        settings: ServerSettings | None = None,
     ) -> None:
-        """`unusual_per_month`: false alarms of unusual shares in a month; 0: unusual shares are not
-        looked for."""
+        """`settings` have the rates of false alarms; without them no alarm is raised."""
         self._contract = contract.contract
         self._digest = contract.digest
         self._model = model.declared
@@ -160,8 +161,10 @@ class ModelPublisher:
         """events of clusters, the newest last"""
         self._recorder = Recorder(self._contract, model.name, published_history)
         self._published_history = published_history
-        self._unusual_per_month = unusual_per_month
+        self._unusual_per_month = 0.0 if settings is None else settings.unusual_per_month
+        self._unlike_per_month = 0.0 if settings is None else settings.unlike_per_month
         self._watch = UnusualWatch()
+        self._unlike = UnlikeWatch()
         self._times = Times()
         self._parts = Parts()
         self._uncounted = WaitingUpdates(self._contract.bounds.circular)
@@ -342,6 +345,7 @@ class ModelPublisher:
         self._uncounted.clear()
         self._recorder.begin_again()
         self._watch = UnusualWatch()
+        self._unlike = UnlikeWatch()
         self._times = Times()
         self._parts.begin_again()
 
@@ -435,8 +439,13 @@ class ModelPublisher:
         if waits_from is not None:
             counted = waits_from - 1
         news = self._recorder.take_changed(counted)
+        unusual = self._watch.unusual
+        unlikeness = {
+            self._recorder.client(number): unlike
+            for number, unlike in self._unlike.unlikeness.items()
+        }
         return PublishedSnapshot(
-            snapshot, value, view, lineage, events, news, again, self._watch.unusual
+            snapshot, value, view, lineage, events, news, again, unusual, unlikeness
         )
 
     def _remember(
@@ -503,6 +512,7 @@ class ModelPublisher:
             self._published_history, self._model.name, self._recorder.newest(COARSE_S), given
         )
         events = events + asked + self._unusual_events(lineage, at)
+        events = events + self._unlike_events(lineage, at)
         return lineage.with_times(times), events
 
     def _unusual_events(self, lineage: Lineage, at: float) -> list[ClusterEvent]:
@@ -537,12 +547,49 @@ class ModelPublisher:
             )
         return events
 
+    def _unlike_events(self, lineage: Lineage, at: float) -> list[ClusterEvent]:
+        """Events of clients that have become unlike all others, or are as usual again."""
+        if not self._unlike_per_month:
+            return []
+        named = [cluster.identity for cluster in lineage.known if not cluster.muted(at)]
+        newest = self._recorder.newest(PLACES_S)
+        found = self._unlike.look(
+            self._published_history, self._model.name, newest, named, self._unlike_per_month
+        )
+        events = []
+        for finding in found:
+            identity = finding.identity
+            if identity == NO_CLUSTER:
+                # An event is listed with a cluster: with the largest, where none may be named.
+                largest = max(lineage.known, key=lambda cluster: cluster.mass, default=None)
+                if largest is None:
+                    continue
+                identity = largest.identity
+            kind = EventKind.UNLIKE_OTHERS if finding.unlike else EventKind.LIKE_OTHERS_AGAIN
+            events.append(
+                ClusterEvent(
+                    kind,
+                    identity,
+                    share=finding.share,
+                    share_before=finding.fellow_share,
+                    client=self._recorder.client(finding.client),
+                )
+            )
+        return events
+
+    def _unlike_clients(self) -> list[tuple[str, float]]:
+        unlike = [
+            (self._recorder.client(client), float(since)) for client, since in self._unlike.unlike
+        ]
+        return sorted(unlike)
+
     def status(self, waiting_for: str, rounds: RoundStatus | None = None) -> ModelStatus:
         """Status of the model for people; `waiting_for` is empty once there is a clustering."""
         name = self._model.name
         algorithm = self._model.algorithm
         parts = (self.history, rounds, self.lineage, self.events, self._watch.unusual)
-        return ModelStatus(name, algorithm, self.snapshot, waiting_for, *parts)
+        unlike = self._unlike_clients()
+        return ModelStatus(name, algorithm, self.snapshot, waiting_for, *parts, unlike)
 
     def state(self) -> dict[str, Any]:
         """Plain values and parts for `restore`."""
@@ -571,6 +618,7 @@ class ModelPublisher:
             "recorder": self._recorder,
             "waiting": self._uncounted,
             "unusual": self._watch,
+            "unlike": self._unlike,
             "times": self._times,
             "parts": self._parts,
         }

@@ -225,7 +225,7 @@ class RoundsModel(PublishedModel):
         self._rules = RoundRules(
             self._contract, self._model, self._terms, settings.pool_clients, check_params
         )
-        self._publisher = ModelPublisher(contract, model, history, settings.unusual_per_month)
+        self._publisher = ModelPublisher(contract, model, history, settings)
         self._state = RoundState()
         self._arrived: dict[str, ReceivedAnswer] = {}
         """client -> answer that `_state` does not have yet"""

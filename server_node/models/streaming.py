@@ -85,7 +85,7 @@ class StreamingBase(PublishedModel, ABC):
         self._model = model
         self._settings = settings
         self._algorithm = model.streaming
-        self._publisher = ModelPublisher(contract, model, history, settings.unusual_per_month)
+        self._publisher = ModelPublisher(contract, model, history, settings)
         self._news = _News()
         self._snapshot_takes_s = 0.0
         """processor time, the moving mean of what one snapshot takes"""

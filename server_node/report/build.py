@@ -138,6 +138,7 @@ class _Built:
     snapshot: Snapshot | None
     lineage: Lineage
     unusual: bool
+    unlike: Sequence[tuple[str, float]]
     clustering: Clustering
 
 
@@ -164,10 +165,11 @@ class _ModelReport:
             or built.snapshot is not model.snapshot
             or built.lineage is not model.lineage
             or built.unusual != model.unusual
+            or built.unlike != model.unlike
         )
         if built is None or is_new:
             clustering = clustering_of(model, contract, self._past(model, contract))
-            built = _Built(model.snapshot, model.lineage, model.unusual, clustering)
+            built = _Built(model.snapshot, model.lineage, model.unusual, model.unlike, clustering)
             self._built = built
         return built.clustering
 

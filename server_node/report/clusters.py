@@ -34,6 +34,7 @@ from shoal.server_node.report.types import (
     MostFrom,
     PartView,
     Regimes,
+    Unlike,
     UsualRange,
     UsualView,
 )
@@ -88,6 +89,7 @@ def clustering_of(model: ModelStatus, contract: ResolvedContract, past: Past) ->
         single_nodes=single_nodes,
         events=[Event(**event._asdict()) for event in model.events[-EVENTS_MAX:]],
         alarm=model.unusual,
+        unlike=[Unlike(client=client, since=since) for client, since in model.unlike],
         usual=_usual(past.usual),
         most_from=_most_from(recent),
         feeds={} if recent is None else feeds_of(recent.by_client),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from shoal.config.contract import Contract, category_text
 from shoal.protocol.events import ClusterEventMessage
@@ -10,6 +11,9 @@ from shoal.protocol.messages import Snapshot
 from shoal.server_node.report.description import Description
 from shoal.server_node.report.lineage.clusters import Cluster, Lineage, dwell_text
 from shoal.server_node.report.lineage.events import ClusterEvent, EventKind
+
+CLIENT_KINDS: Final = frozenset({EventKind.UNLIKE_OTHERS, EventKind.LIKE_OTHERS_AGAIN})
+"""kinds of events that are of a client, and name a cluster only"""
 
 
 def _centre_by_name(centre: tuple[float, ...], contract: Contract) -> dict[str, float | str]:
@@ -74,6 +78,7 @@ def event_messages(
                 dwell_before=event.dwell_before,
                 centre=centre,
                 units=None if centre is None else units,
+                client=event.client,
                 known=len(after.known),
                 active=len(after.active),
             )
@@ -98,6 +103,8 @@ def sentence(
 ) -> str:
     """The event in words; `cluster` and `other` are titles, `reading_s` seconds between readings,
     if known."""
+    if event.kind in CLIENT_KINDS:
+        return _client_sentence(event, cluster)
     share = f"{ratio(event.share)} of the recent readings"
     other = other or "another cluster"
     before = ratio(event.share_before or 0.0)
@@ -125,6 +132,16 @@ def sentence(
         EventKind.DWELL_MOVED: f"lasts {dwell} at a stretch, before {dwell_before}",
     }
     return f"{cluster} {ends[event.kind]}"
+
+
+def _client_sentence(event: ClusterEvent, cluster: str) -> str:
+    if event.kind is EventKind.LIKE_OTHERS_AGAIN:
+        return f"client {event.client} differs from the other clients no more than usual again"
+    return (
+        f"client {event.client} is unlike all others: in a day {ratio(event.share)} of its "
+        f"readings fell to {cluster}, and {ratio(event.share_before or 0.0)} of those of the most "
+        "similar client"
+    )
 
 
 def ratio(share: float) -> str:

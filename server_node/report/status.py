@@ -104,6 +104,9 @@ class ModelStatus:
     """newest events of clusters, the newest last"""
     unusual: bool = False
     """whether an alarm is on: the shares of its clusters are unusual for the time of day"""
+    unlike: Sequence[tuple[str, float]] = ()
+    """clients whose shares differ from those of all others, and the start of the first day of it,
+    seconds since 1970"""
 
 
 @dataclass(frozen=True)

@@ -370,6 +370,15 @@ class MostFrom:
 
 
 @reported
+class Unlike:
+    """A client whose shares of clusters differ from those of all others at present."""
+
+    client: str
+    since: float
+    """start of the first day (UTC) on which they did, seconds since 1970"""
+
+
+@reported
 class Clustering:
     """The newest snapshot of a model in the units of the contract, with its history."""
 
@@ -393,6 +402,8 @@ class Clustering:
     """the newest last"""
     alarm: bool
     """whether the shares of clusters have been unusual for so long that an event said so"""
+    unlike: Sequence[Unlike]
+    """clients whose shares differ from those of all others more than usual, by their names"""
     usual: UsualView | None
     most_from: MostFrom | None
     feeds: Mapping[str, Sequence[Sequence[int]]]

@@ -234,6 +234,13 @@ class ServerSettings(Settings):
         description="false alarms a month and model that are accepted for shares of clusters "
         "that are unusual for the time of day; 0: none is raised",
     )
+    unlike_per_month: float = Field(
+        default=1.0,
+        ge=0,
+        le=30,
+        description="false alarms a month and client that are accepted for clients whose shares "
+        "of clusters differ from those of all others (`unlike_others`); 0: none is raised",
+    )
     snapshot_updates: int = Field(
         default=20, ge=1, le=10**6, description="publish a snapshot after this many updates"
     )

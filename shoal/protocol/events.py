@@ -44,6 +44,8 @@ EVENT_KINDS: Final = (
     "unmuted",
     "unusual",
     "usual_again",
+    "unlike_others",
+    "like_others_again",
 )
 TEXT_CHARACTERS_MAX: Final = 1000
 SCHEMA: Final = 1
@@ -164,6 +166,8 @@ class ClusterEventMessage(JsonEvent):
     reading_at: float | None = None
     """time of the newest reading in that snapshot, seconds since 1970; when it was made where
     readings have no times"""
+    client: str = ""
+    """the client, of `unlike_others` and `like_others_again`; else empty"""
 
     def __post_init__(self) -> None:
         require(self.kind in EVENT_KINDS, "malformed", "kind")
@@ -175,7 +179,7 @@ class ClusterEventMessage(JsonEvent):
         require(is_moment(self.at), "malformed", "at")
         require(self.reading_at is None or is_moment(self.reading_at), "malformed", "reading_at")
         require(isinstance(self.muted, bool), "malformed", "muted")
-        for name in ("id", "name", "label", "text", "other_name"):
+        for name in ("id", "name", "label", "text", "other_name", "client"):
             value = getattr(self, name)
             require(isinstance(value, str) and len(value) <= TEXT_CHARACTERS_MAX, "malformed", name)
         require(_is_share(self.share), "malformed", "share")

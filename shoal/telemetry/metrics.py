@@ -369,12 +369,7 @@ class ServerMetrics(ProcessMetrics):
             ["model"],
             registry=self.registry,
         )
-        self.last_seen = Gauge(
-            "shoal_client_last_seen_timestamp_seconds",
-            "When the newest update of a client was read; kept over a restart of the server",
-            ["client"],
-            registry=self.registry,
-        )
+        self._describe_clients()
         self.margin = Gauge(
             "shoal_retention_margin_records",
             "Records already read that the log still keeps; below 0, records are lost before they "
@@ -430,6 +425,22 @@ class ServerMetrics(ProcessMetrics):
             "Answers to round requests by result: in_time, late (counted with decay), too_late, "
             "repeated",
             ["model", "result"],
+            registry=self.registry,
+        )
+
+    def _describe_clients(self) -> None:
+        """Metrics that each client has its own value of."""
+        self.last_seen = Gauge(
+            "shoal_client_last_seen_timestamp_seconds",
+            "When the newest update of a client was read; kept over a restart of the server",
+            ["client"],
+            registry=self.registry,
+        )
+        self.client_unlikeness = Gauge(
+            "shoal_client_unlikeness",
+            "Total variation distance of a client's shares of clusters to those of the most "
+            "similar other client at the same hours, 0 to 1: mean of the newest day compared",
+            ["model", "client"],
             registry=self.registry,
         )
 

@@ -94,12 +94,14 @@ def cloud_event_headers(alert: Mapping[str, Any]) -> dict[str, str]:
     """
     event = alert["event"]
     source = f"/shoal/{event['federation']}"
-    if "client" in event:
+    is_of_site = event["kind"] in SITE_EVENT_KINDS
+    # An event that names a client may come from the server all the same.
+    if is_of_site:
         source += f"/{event['client']}"
     subject = event["model"]
     if event["cluster"] is not None:
         subject += f"/{event['cluster']}"
-    family = "site" if event["kind"] in SITE_EVENT_KINDS else "cluster"
+    family = "site" if is_of_site else "cluster"
     attributes = {
         "specversion": "1.0",
         "id": f"{event['id']}/{alert['alert']}",

@@ -123,6 +123,8 @@ class ClusterEvent:
     known: Count
     active: Count
     reading_at: float | None
+    client: str
+    """the client, of an event that is of one; else empty"""
 
 
 @reported

@@ -40,6 +40,11 @@ class EventKind(StrEnum):
     `share_before` is usual"""
     USUAL_AGAIN = "usual_again"
     """the shares are usual again"""
+    UNLIKE_OTHERS = "unlike_others"
+    """the shares of the client `client` differ from those of all others, of this cluster most:
+    `share` where the most similar other client has `share_before`"""
+    LIKE_OTHERS_AGAIN = "like_others_again"
+    """they differ no more than usual again"""
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,8 @@ class ClusterEvent:
     dwell: float | None = None
     """mean dwell in readings, of an event that is of it"""
     dwell_before: float | None = None
+    client: str = ""
+    """the client, of an event that is of one"""
 
 
 class ClusterChange(NamedTuple):

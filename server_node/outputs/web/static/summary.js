@@ -20,7 +20,7 @@ export function showSummary(status, model, now, connected, onChoose) {
   showHeadline(model, shown, connected, stopped);
   showChanges(shown ? clustering.events : [], now);
   showAnswers([
-    ["Usual?", ...usual(shown ? clustering.usual : null, shown && clustering.alarm, stopped)],
+    ["Usual?", ...usual(shown ? clustering.usual : null, shown ? clustering : null, stopped, now)],
     ["New?", ...newReadings(shown ? clustering.usual : null, stopped)],
     ["Complete?", ...complete(status, now, connected, shown ? clustering.most_from : null)],
     ["Private?", ...privacy(status.privacy, model)],
@@ -70,10 +70,13 @@ export function momentText(moment, now) {
 
 const share = (thousandths) => percent(thousandths / 1000);
 
-// `alarm`: shares have been unusual for so long that an event said so, and no event has said since that they are usual again.
-function usual(known, alarm, stopped) {
-  if (stopped) return ["none", `${stopped}: there is nothing to compare.`];
-  if (alarm) return ["warn", `No, an alarm is on: clusters have other shares than usual at this time${likenessWords(known)}.`];
+// Of a clustering, `alarm`: shares have been unusual for so long that an event said so, and no event has said since that they are usual
+// again; `unlike`: clients whose shares differ from those of all others.
+function usual(known, clustering, stopped, now) {
+  const unlike = unlikeWords(clustering?.unlike ?? [], now);
+  if (stopped) return [unlike ? "warn" : "none", unlike ? `${unlike}.` : `${stopped}: there is nothing to compare.`];
+  if (unlike) return ["warn", `No: ${unlike}.`];
+  if (clustering?.alarm) return ["warn", `No, an alarm is on: clusters have other shares than usual at this time${likenessWords(known)}.`];
   if (!known) return ["none", "There is nothing to compare with yet."];
   const days = known.weekend ? "weekend days" : "working days";
   if (known.likeness === null) {
@@ -84,6 +87,21 @@ function usual(known, alarm, stopped) {
   if (known.likeness >= low - LIKE_SPARE) return ["good", `Yes: ${words}.`];
   const usual = share(low) === share(high) ? share(high) : `${Math.round(low / 10)} to ${share(high)}`;
   return ["warn", `No: ${words}, else ${usual}.`];
+}
+
+// Such as "pump-7 is unlike all other clients since Tue 2 Jan".
+function unlikeWords(unlike, now) {
+  if (!unlike.length) return "";
+  const [first] = unlike;
+  const others = unlike.length > 1 ? ` (and ${unlike.length - 1} more)` : "";
+  return `${first.client}${others} is unlike all other clients since ${dayText(first.since, now)}`;
+}
+
+// The day that begins at this moment (UTC), with the year where it is not this one.
+function dayText(moment, now) {
+  const [date, today] = [new Date(moment * 1000), new Date(now * 1000)];
+  const year = date.getUTCFullYear() === today.getUTCFullYear() ? {} : { year: "numeric" };
+  return date.toLocaleDateString("en-GB", { weekday: "short", day: "numeric", month: "short", timeZone: "UTC", ...year });
 }
 
 // Such as ", 62 % as on earlier working days".
@@ -183,6 +201,7 @@ function fillBlock(block, cluster) {
 const KINDS = {
   birth: "new", parted: "parted", merged: "merged", returned: "returned", quiet: "quiet", gone: "gone",
   share_moved: "share moved", dwell_moved: "dwell moved", named: "named", unusual: "unusual", usual_again: "usual again",
+  unlike_others: "unlike others", like_others_again: "like others again",
 };
 
 // The newest cluster events, the newest first, all of them or one kind.
@@ -199,7 +218,7 @@ export class EventList {
     this.showKinds(events);
     const listed = events.filter(({ kind }) => !this.kind || kind === this.kind).reverse();
     reconcile(
-      at("events"), listed, ({ at: moment, kind, cluster, other }) => `${moment}/${kind}/${cluster}/${other}`,
+      at("events"), listed, ({ at: moment, kind, text }) => `${moment}/${kind}/${text}`,
       ({ kind }) => make("li", { class: kind }, make("time"), make("span")),
       (item, event) => {
         item.firstChild.dateTime = new Date(event.at * 1000).toISOString();
