@@ -187,12 +187,12 @@ class Demo:
         }
 
 
-def prepare_folder(folder: Path, epsilon: float | None, port: int, private: bool = False) -> Path:
+def prepare_folder(folder: Path, epsilon: float | None, port: int, compare: bool = False) -> Path:
     """Empty `folder` and write the demo's federation file into it; returns its path. Separate
     processes can run it too.
 
     `epsilon` is that of one reading, in the private counts and in the noisy rows; None:
-    `COUNTS_EPSILON` and `ROWS_EPSILON`. `private`: without the models that learn from noisy rows.
+    `COUNTS_EPSILON` and `ROWS_EPSILON`. `compare`: with the models that learn from noisy rows.
 
     Raises `SettingsError` if the folder has files and the demo did not create it.
     """
@@ -205,11 +205,11 @@ def prepare_folder(folder: Path, epsilon: float | None, port: int, private: bool
     folder.mkdir(parents=True)
     (folder / MARKER).touch()
     file = folder / "office.toml"
-    file.write_text(_federation_file(epsilon, port, private), encoding="utf-8")
+    file.write_text(_federation_file(epsilon, port, compare), encoding="utf-8")
     return file
 
 
-def _federation_file(epsilon: float | None, port: int, private: bool) -> str:
+def _federation_file(epsilon: float | None, port: int, compare: bool) -> str:
     text, noisy = (
         files("shoal.onebox.demo").joinpath(name).read_text(encoding="utf-8")
         for name in (DEMO_FILE, NOISY_ROWS_FILE)
@@ -221,7 +221,7 @@ def _federation_file(epsilon: float | None, port: int, private: bool) -> str:
     )
     text = text.replace(f"counts_epsilon = {COUNTS_EPSILON!r}\n", counts)
     text = text.replace("[server]\n", f"[server]\nport = {port}\n")
-    if private:
+    if not compare:
         return text
     return text.replace(counts, counts + rows) + noisy
 

@@ -20,7 +20,14 @@ import click
 
 from shoal.config.settings import Config
 from shoal.kernels.forms import PROCESS
-from shoal.onebox.demo.demo import ROWS, Demo, open_demo, prepare_folder
+from shoal.onebox.demo.demo import (
+    COUNTS_EPSILON,
+    ROWS,
+    ROWS_EPSILON,
+    Demo,
+    open_demo,
+    prepare_folder,
+)
 from shoal.onebox.demo.findings import (
     Result,
     names,
@@ -210,11 +217,15 @@ class Seed(click.ParamType[int | None]):
     "--epsilon",
     type=click.FloatRange(EPSILON_MIN, EPSILON_MAX),
     help=(
-        "What one reading costs, in the private counts and in the noisy rows alike. [4 in "
-        "counts, 400 in rows]"
+        "What one reading costs in the private counts, and with --compare in the noisy rows "
+        "alike. [4 in counts, 400 in rows]"
     ),
 )
-@click.option("--private", is_flag=True, help="Leave out the models that learn from noisy rows.")
+@click.option(
+    "--compare",
+    is_flag=True,
+    help="Add three models that learn from noisy rows, which take a hundred times the epsilon.",
+)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -231,12 +242,11 @@ def demo(**options: Any) -> None:
     Replays sixteen days of an office room (temperature, humidity, light, CO2; UCI Occupancy
     Detection, CC BY 4.0) in half a minute. Every client counts its readings, adds noise to the
     counts, and publishes nothing else; the server adds them up and finds clusters in them, which
-    the live page shows. Beside that model, three others learn from noisy rows, which takes a
-    hundred times the epsilon; --private leaves them out. The data are public, so the noise may be a
-    function of --seed: every run gives the same numbers, and the noise protects nothing.
+    the live page shows. A reading costs an epsilon of 4 in all. The data are public, so the noise
+    may be a function of --seed: every run gives the same numbers, and the noise protects nothing.
     """
     file = prepare_folder(
-        options["folder"], options["epsilon"], options["port"], options["private"]
+        options["folder"], options["epsilon"], options["port"], options["compare"]
     )
     remark = "" if options["seed"] is None else PUBLIC_NOISE.format(seed=options["seed"])
 
@@ -381,17 +391,16 @@ def _summary_lines(summary: dict[str, Any], compared: list[Result]) -> list[str]
 
 def _next_lines(file: Path, run: Demo) -> list[str]:
     shoal = "shoal" if shutil.which("shoal") else str(Path(sys.executable).with_name("shoal"))
-    is_private = len(run.config.contract.models) == 1
-    other = ("demo --private", "private counts alone: no noisy row is published")
-    if is_private:
-        other = ("demo", "beside it, models that learn from noisy rows")
+    compares = len(run.config.contract.models) > 1
+    with_rows = COUNTS_EPSILON + ROWS_EPSILON
+    other = (
+        "demo --compare",
+        f"beside it, models that learn from noisy rows: epsilon {with_rows:g} for a reading in all",
+    )
+    if compares:
+        other = ("demo", "private counts alone: no noisy row is published")
     is_strict = run.config.contract.privacy.counts_epsilon == 1.0
-    stricter = [
-        (
-            "demo --epsilon 1",
-            "stricter, and the same for noisy rows, on which most models then find nothing",
-        )
-    ]
+    stricter = [("demo --epsilon 1", "stricter: a quarter of the epsilon for each reading")]
     tries = [
         other,
         *([] if is_strict else stricter),

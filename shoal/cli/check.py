@@ -20,7 +20,13 @@ from shoal.config.contract import Feature
 from shoal.config.extension_settings import (
     resolve_address,
 )
-from shoal.config.privacy_report import advice_on, hidden_presence_cost, needs_of, spent_in_a_day
+from shoal.config.privacy_report import (
+    advice_on,
+    counted_once,
+    hidden_presence_cost,
+    needs_of,
+    spent_in_a_day,
+)
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.settings import Config, load_config
 from shoal.config.upstream import Upstream, load_upstream
@@ -218,12 +224,16 @@ def _contract_lines(contract: ResolvedContract, everything: bool) -> list[str]:
     for feature, epsilon in zip(contract.features, epsilons, strict=True):
         budget = "" if epsilon is None else f"  epsilon {epsilon:g}"
         lines.append(f"feature     {feature.name}  {_range(feature)}{budget}")
+    promise = contract.mode.describe().guarantee
+    if contract.mode.masked and promise is not None:
+        # Before the cost of one window, which by itself is not what is promised.
+        lines.append(f"promise     {promise.duration}")
     for model in contract.models.values():
         lines += _model_lines(contract, model, everything)
     if contract.total_epsilon is not None:
         lines.append(
-            f"privacy     epsilon {contract.total_epsilon:g} per {unit.phrase} in all; noisy rows"
-            " count once, so does each stream of counts"
+            f"privacy     epsilon {contract.total_epsilon:g} per {unit.phrase} in all"
+            f"{counted_once(contract)}"
         )
     stated = contract.stated_times
     if stated is not None:

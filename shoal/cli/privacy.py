@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from shoal.cli.options import CLIENT_NAME, config_option, json_option
-from shoal.config.privacy_report import privacy_report
+from shoal.config.privacy_report import counted_once, privacy_report
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState
 from shoal.privacy.base import Description, PrivacyUnit
@@ -80,7 +80,7 @@ def report(
         whose = "all these readings"
     else:
         whose = _number(readings, "reading")
-    lines = _guarantee_lines(guarantee, unit)
+    lines = _guarantee_lines(guarantee, unit, counted_once(contract))
     lines += _ledger_lines(ledgers, federation, readings, whose, unit)
     click.echo("\n".join(lines))
 
@@ -129,7 +129,9 @@ def _of_person(accounts: Mapping[str, Spending], readings: int | None) -> float:
     return math.fsum(spending.of_person(readings) for spending in accounts.values())
 
 
-def _guarantee_lines(guarantee: Mapping[str, Any], unit: PrivacyUnit) -> list[str]:
+def _guarantee_lines(
+    guarantee: Mapping[str, Any], unit: PrivacyUnit, counts_once: str
+) -> list[str]:
     lines = title_lines(guarantee["title"], guarantee["guarantee"], guarantee["sentences"])
     for feature in guarantee["bounds"]:
         ends = f"{feature['low']:g} to {feature['high']:g} {feature['unit']}"
@@ -138,8 +140,7 @@ def _guarantee_lines(guarantee: Mapping[str, Any], unit: PrivacyUnit) -> list[st
     if guarantee["epsilon"] is not None:
         lines.append(
             f"sum         epsilon {guarantee['epsilon']:g} per {unit.phrase} in all models, by the "
-            f"noise tables {guarantee['epsilon_spent']:.6g}; noisy rows count once, so does each "
-            "stream of counts"
+            f"noise tables {guarantee['epsilon_spent']:.6g}{counts_once}"
         )
     if unit.is_user:
         lines.append(

@@ -47,6 +47,19 @@ def privacy_report(contract: ResolvedContract) -> dict[str, Any]:
     }
 
 
+def counted_once(contract: ResolvedContract) -> str:
+    """What several models share, and the sum over all models counts once; empty for nothing."""
+    if contract.mode.masked:
+        # Each model has sums of its own, and their rhos add up.
+        return ""
+    shared = []
+    if contract.takes_rows:
+        shared.append("noisy rows count once")
+    if contract.counted:
+        shared.append("each stream of counts counts once")
+    return "; " + " and ".join(shared) if shared else ""
+
+
 def models_report(contract: ResolvedContract) -> list[dict[str, Any]]:
     """Lines about each model: the statement of its messages, what it learns from, and how its
     windows close."""

@@ -461,10 +461,11 @@ class Masked(PrivacyMode):
     def _budget_sentence(self) -> str:
         if self.span_s is None or self.span_nano is None:
             return "there is no budget: with every further window a client spends as much again."
+        windows = self.span_nano // self.window_nano
         return (
             f"in any {self.span_s / SECONDS_OF_A_DAY:g} days a client spends at most epsilon "
             f"{self._promised_epsilon:.3g} in all models together, which is "
-            f"{self.span_nano // self.window_nano} windows of one model; its ledger refuses more, "
+            f"{windows} window{'s' * (windows != 1)} of one model; its ledger refuses more, "
             "and counts what masked models of other federations have made of the same readings."
         )
 

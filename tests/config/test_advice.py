@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from shoal.cli.check import check
+from shoal.cli.privacy import privacy as privacy_command
 from shoal.config.contract import Contract, parse_contract
 from shoal.config.privacy_report import advice_on
 from shoal.config.resolved import ResolvedContract, resolve
@@ -261,6 +262,23 @@ def test_shoal_check_says_what_masked_counts_take_and_advises_against_few_client
     _, (own,) = needs(tmp_path, 2, "--clients", "60")
     assert (own["clients"], own["advised"]) == (60, False)
     assert own["days"] == pytest.approx(own["windows"] * 400 / 1440)
+
+
+def test_the_promise_for_the_whole_span_of_masked_counts_stands_before_the_cost_of_a_window(
+    tmp_path: Path,
+) -> None:
+    terms = "budget_days = 30\nbudget_epsilon = 4"
+    text, _ = needs(tmp_path, 2, terms=terms)
+    lines = text.splitlines()
+    (promise,) = (line for line in lines if line.startswith("promise"))
+    (model,) = (line for line in lines if line.startswith("model "))
+    assert lines.index(promise) < lines.index(model)
+    assert "in any 30 days a client spends at most epsilon 4 in all models together" in promise
+    assert "noisy rows" not in text, "there are none"
+    assert "The noise protects, not the number of clients" in text
+    report = ["report", "--config", str(tmp_path / "masked.toml")]
+    told = CliRunner().invoke(privacy_command, report, catch_exceptions=False).stdout
+    assert "noisy rows" not in told
 
 
 def test_short_windows_take_more_of_them_and_a_budget_may_not_allow_them(tmp_path: Path) -> None:

@@ -76,15 +76,16 @@ def whole_run(folder: Path, *options: str) -> Run:
 
 
 @pytest.fixture(scope="module")
-def default_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The demo with its defaults, of which the seed is one, as fast as it goes."""
-    return whole_run(tmp_path_factory.mktemp("default"), "--seconds", "2")
+def compared_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The demo with all models and otherwise its defaults, of which the seed is one, as fast as it
+    goes."""
+    return whole_run(tmp_path_factory.mktemp("compared"), "--compare", "--seconds", "2")
 
 
 def test_the_history_of_the_demo_is_that_of_its_sixteen_days(
-    default_run: Run,
+    compared_run: Run,
 ) -> None:
-    (server,) = (default_run.folder / "demo").glob("server*")
+    (server,) = (compared_run.folder / "demo").glob("server*")
     reader = HistoryReader(server / HISTORY_FILE)
     starts = [counted.start for counted in reader.each_bin("rooms", 21600, 0, math.inf)]
     first = datetime(2015, 2, 2, 12, tzinfo=UTC).timestamp()
@@ -94,8 +95,8 @@ def test_the_history_of_the_demo_is_that_of_its_sixteen_days(
     assert len({start // 86400 for start in starts}) == 17, "of sixteen times 24 hours"
 
 
-def test_the_demo_learns_every_reading_and_writes_a_plot(default_run: Run) -> None:
-    folder, summary, log = default_run
+def test_the_demo_learns_every_reading_and_writes_a_plot(compared_run: Run) -> None:
+    folder, summary, log = compared_run
     assert (summary["readings"], summary["rejected"], summary["clients"]) == (ROWS, 0, 5)
     assert summary["clusters"] == summary["known"]["rooms"]
     assert list(summary["known"]) == ["rooms", "steady", "fcac", "fuzzy"]
@@ -134,8 +135,8 @@ def test_the_demo_learns_every_reading_and_writes_a_plot(default_run: Run) -> No
     assert "http://127.0.0.1:" in log
 
 
-def test_every_run_with_a_seed_gives_the_same_numbers(default_run: Run, tmp_path: Path) -> None:
-    assert whole_run(tmp_path, "--seconds", "2").numbers() == default_run.numbers()
+def test_every_run_with_a_seed_gives_the_same_numbers(compared_run: Run, tmp_path: Path) -> None:
+    assert whole_run(tmp_path, "--compare", "--seconds", "2").numbers() == compared_run.numbers()
 
 
 def test_with_a_random_seed_every_client_draws_a_secret_key(
@@ -177,21 +178,21 @@ def test_a_line_of_progress_counts_one_cluster_and_several() -> None:
 
 
 def test_its_federation_file_has_the_budget_and_port_of_the_options(tmp_path: Path) -> None:
-    def epsilons(epsilon: float | None, private: bool) -> tuple[list[float | None], float | None]:
-        contract = load_config(prepare_folder(tmp_path / "demo", epsilon, 0, private)).resolved
+    def epsilons(epsilon: float | None, compare: bool) -> tuple[list[float | None], float | None]:
+        contract = load_config(prepare_folder(tmp_path / "demo", epsilon, 0, compare)).resolved
         return [model.epsilon for model in contract.models.values()], contract.total_epsilon
 
-    assert epsilons(None, False) == ([4.0, 400.0, 400.0, 400.0], 404.0)
-    assert epsilons(20.0, False) == ([20.0] * 4, 40.0)
-    assert epsilons(None, True) == ([4.0], 4.0)
-    assert epsilons(1.0, True) == ([1.0], 1.0)
+    assert epsilons(None, True) == ([4.0, 400.0, 400.0, 400.0], 404.0)
+    assert epsilons(20.0, True) == ([20.0] * 4, 40.0)
+    assert epsilons(None, False) == ([4.0], 4.0)
+    assert epsilons(1.0, False) == ([1.0], 1.0)
     assert load_config(prepare_folder(tmp_path / "demo", None, port=1234)).server.port == 1234
 
 
-def test_a_private_demo_publishes_counts_alone_and_finds_the_hours_in_which_somebody_is_there(
+def test_the_demo_publishes_counts_alone_and_finds_the_hours_in_which_somebody_is_there(
     tmp_path: Path,
 ) -> None:
-    running = shoal_demo(tmp_path, "--seconds", "2", "--private", "--epsilon", "1", "--json")
+    running = shoal_demo(tmp_path, "--seconds", "2", "--epsilon", "1", "--json")
     output, log = running.communicate(timeout=900)
     assert running.returncode == 0, log
     summary = json.loads(output)
