@@ -27,6 +27,7 @@ BENCHMARKS = {
     "streaming": Benchmark("CA+ and CAEFC beside other clusterers", "5 to 12 minutes"),
     "rounds": Benchmark("answers and rounds, the service, and memory", "5 minutes"),
     "footprint": Benchmark("memory of a client process", "2 minutes"),
+    "host": Benchmark("a host of many devices at a reading a second", "2 minutes", False),
     "client_step": Benchmark("readings through a whole client", "half a minute"),
     "noise": Benchmark("the keyed noise in both forms of the kernels", "15 seconds"),
     "path": Benchmark("producer, clients and server, on both logs", "10 minutes"),

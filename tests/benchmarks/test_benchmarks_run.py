@@ -185,6 +185,16 @@ def test_the_footprint_of_a_real_client_is_measured_from_start_to_end(tmp_path: 
     assert result["import_s"] > 0
 
 
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="Linux: the footprint is read from /proc"
+)
+def test_a_host_is_measured_from_its_first_start_to_a_restart(tmp_path: Path) -> None:
+    result = run("host", tmp_path)
+    figures = ("peak_mib", "cpu_share", "first_start_s", "restart_s", "commit_s")
+    assert all(result[name] > 0 for name in figures)
+    assert result["behind_s"] >= 0
+
+
 def test_the_shares_of_a_client_step_sum_to_one(tmp_path: Path) -> None:
     for case in run("client_step", tmp_path)["cases"]:
         assert case["readings_per_cpu_s"] > 0

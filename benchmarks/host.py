@@ -1,0 +1,225 @@
+"""A host whose devices each give a reading a second: memory, processor time, restart, commit."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import click
+import numpy as np
+
+from benchmarks.machine import facts, one_line
+from benchmarks.process import ONE_THREAD, footprint_of
+from benchmarks.results import out_option, rounded, table, write
+from shoal.protocol.readings import Reading
+from shoal.runtime.site_readings import SiteReadings, TakenIn
+from shoal.transports import open_log
+
+DIMENSIONS = 8
+SEED = 3
+POLL_S = 0.1
+WAIT_S = 600.0
+TOPIC = "readings"
+COMMITS = 5
+
+
+@click.command(context_settings={"max_content_width": 100})
+@click.option("--quick", is_flag=True, help="Few devices, in seconds: no figures to keep.")
+@click.option("--devices", type=click.IntRange(1), default=1000, show_default=True)
+@click.option("--seconds", type=click.IntRange(1), default=40, show_default=True)
+@out_option("host")
+def main(quick: bool, devices: int, seconds: int, out: Path) -> None:
+    """Measure a real `shoal host` whose devices come in one log, a reading a second each, with a
+    density_tree and formal privacy.
+
+    Linux only: the figures are read from /proc.
+    """
+    if quick:
+        devices = 20
+        seconds = 3
+    if not Path("/proc/self/status").exists():
+        raise click.UsageError("this system has no /proc to read figures of a process from")
+    with tempfile.TemporaryDirectory() as scratch:
+        figures = measure(Path(scratch), devices, seconds)
+        figures["commit_s"] = commit_s(Path(scratch) / "commit.db", devices)
+    result = {
+        "made_by": f"python -m benchmarks host --devices {devices} --seconds {seconds}",
+        "machine": facts(("shoal", "numpy", "msgpack")),
+        "stream": {"devices": devices, "seconds": seconds, "d": DIMENSIONS},
+        **figures,
+    }
+    write(out, "host", result, markdown(result))
+    click.echo(f"written to {out}/host.json and {out}/host.md")
+
+
+def measure(folder: Path, devices: int, seconds: int) -> dict[str, Any]:
+    """Run one host: its clients begin, then a stream comes, and the host is started again."""
+    file = folder / "federation.toml"
+    file.write_text(_federation(), encoding="utf-8")
+    log_file = folder / "host.log"
+    generator = np.random.default_rng(SEED)
+    with closing(open_log(f"sqlite:{folder / 'site-log.db'}")) as log:
+        log.ensure(TOPIC)
+
+        def send(number: int) -> None:
+            for device, values in enumerate(generator.random((devices, DIMENSIONS))):
+                reading = Reading(1.7e9 + number, values)
+                log.publish(TOPIC, reading.encode(), b"d%d" % device, reading.headers())
+            log.flush()
+
+        send(0)
+        began = time.monotonic()
+        process = _start(file, log_file, devices)
+        try:
+            _wait_for(folder, devices, 1, process)
+            first_start_s = time.monotonic() - began
+            before = footprint_of(process.pid)
+            began = time.monotonic()
+            for number in range(1, seconds + 1):
+                send(number)
+                time.sleep(max(0.0, began + number - time.monotonic()))
+            stream_s = time.monotonic() - began
+            _wait_for(folder, devices, seconds + 1, process)
+            behind_s = time.monotonic() - began - stream_s
+            after = footprint_of(process.pid)
+        finally:
+            process.terminate()
+            process.wait(WAIT_S)
+    readings = devices * seconds
+    return {
+        "first_start_s": first_start_s,
+        "peak_mib": after.peak_mib,
+        "cpu_share": (after.cpu_s - before.cpu_s) / (stream_s + behind_s),
+        "cpu_us_per_reading": 1e6 * (after.cpu_s - before.cpu_s) / readings,
+        "behind_s": behind_s,
+        **restart(folder, file, devices),
+    }
+
+
+def restart(folder: Path, file: Path, devices: int) -> dict[str, float]:
+    """Start the host again, and stop it once all its clients are open."""
+    log_file = folder / "again.log"
+    began = time.monotonic()
+    process = _start(file, log_file, devices)
+    try:
+        while log_file.read_bytes().count(b'"checkpoint_restored"') < devices:
+            _check(process, began)
+        restart_s = time.monotonic() - began
+        restart_cpu_s = footprint_of(process.pid).cpu_s
+    finally:
+        process.terminate()
+        process.wait(WAIT_S)
+    return {"restart_s": restart_s, "restart_cpu_s": restart_cpu_s}
+
+
+def commit_s(file: Path, devices: int) -> float:
+    """Seconds in which a reading of each device is stored, in one transaction: the median of
+    several."""
+    took = []
+    value = Reading(1.7e9, np.zeros(DIMENSIONS)).encode()
+    with closing(SiteReadings(file, 2**30)) as site:
+        for number in range(COMMITS):
+            readings = []
+            for device in range(devices):
+                readings.append(TakenIn(f"d{device}", 0, Reading.headers(), value))
+            before = {0: number} if number else {}
+            began = time.monotonic()
+            site.take_in(readings, b"source", before, {0: number + 1})
+            took.append(time.monotonic() - began)
+    return float(np.median(took))
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The page of the results."""
+    stream = result["stream"]
+    lines = [
+        ("memory, at its peak", f"{rounded(result['peak_mib'])} MiB"),
+        ("share of one core", f"{100 * result['cpu_share']:.0f} %"),
+        ("processor time for a reading", f"{rounded(result['cpu_us_per_reading'])} us"),
+        ("time until all was learnt after the last reading", f"{rounded(result['behind_s'])} s"),
+        ("first start, until each has read", f"{rounded(result['first_start_s'])} s"),
+        ("restart, until all are open", f"{rounded(result['restart_s'])} s"),
+        ("processor time of a restart", f"{rounded(result['restart_cpu_s'])} s"),
+        ("commit of a reading of each device", f"{rounded(result['commit_s'])} s"),
+    ]
+    return (
+        "# A host\n\n"
+        f"Made by `{result['made_by']}`; do not edit. {one_line(result['machine'])}\n\n"
+        f"{stream['devices']} devices, {stream['d']} features, a reading a second each for"
+        f" {stream['seconds']} s, mode formal, density_tree.\n\n" + table(["figure", ""], lines)
+    )
+
+
+def _start(file: Path, log_file: Path, devices: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "shoal", "host", "--config", str(file), "--no-wait"]
+    command += ["--json", "--clients-max", str(devices)]
+    with log_file.open("wb") as errors:
+        return subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=errors, env=ONE_THREAD, cwd=file.parent
+        )
+
+
+def _wait_for(folder: Path, devices: int, readings: int, process: subprocess.Popen[bytes]) -> None:
+    """Return when each client has read so many readings, by what the host's metrics say."""
+    began = time.monotonic()
+    address = f"http://127.0.0.1:{_port_of(folder / 'host.log', process)}/metrics"
+    while True:
+        _check(process, began)
+        with urlopen(address, timeout=WAIT_S) as answer:
+            for line in answer.read().decode().splitlines():
+                name, _, value = line.rpartition(" ")
+                is_read = name == 'shoal_host_readings_total{result="read"}'
+                if is_read and float(value) >= devices * readings:
+                    return
+
+
+def _port_of(log_file: Path, process: subprocess.Popen[bytes]) -> int:
+    """The port of the metrics."""
+    began = time.monotonic()
+    while True:
+        for line in log_file.read_text(encoding="utf-8").splitlines():
+            event = json.loads(line) if line.startswith("{") else {}
+            if event.get("event") == "metrics_served":
+                return int(event["address"].rpartition(":")[2].partition("/")[0])
+        _check(process, began)
+
+
+def _check(process: subprocess.Popen[bytes], began: float) -> None:
+    """Wait a little. Raises RuntimeError where the host has ended, or takes too long."""
+    if process.poll() is not None or time.monotonic() > began + WAIT_S:
+        raise RuntimeError("the host has ended, or does not get there")
+    time.sleep(POLL_S)
+
+
+def _federation() -> str:
+    features = ""
+    for number in range(DIMENSIONS):
+        features += f'[[features]]\nname = "f{number}"\nlow = 0.0\nhigh = 1.0\n'
+    return (
+        '[federation]\nname = "measured"\n'
+        + features
+        + '[privacy]\nmode = "formal"\ncounts_epsilon = 4.0\n'
+        '[[models]]\nname = "tree"\nalgorithm = "density_tree"\n'
+        '[log]\naddress = "sqlite:federation.db"\n'
+        f'[client]\nfolder = "clients"\nmetrics_port = {_free_port()}\n'
+        f'[host]\nclient = "key"\naddress = "sqlite:site-log.db"\ntopic = "{TOPIC}"\n'
+    )
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+if __name__ == "__main__":
+    main()
