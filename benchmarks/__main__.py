@@ -50,6 +50,7 @@ BENCHMARKS = {
     "privacy.peers": Benchmark("other private k-means, from their folders", "an hour", False),
     "privacy_choices": Benchmark("rounds on rows drawn from counts; users", "10 minutes"),
     "from_counts": Benchmark("cluster_tree from counts on a grid", "10 minutes"),
+    "absence": Benchmark("states that go and come back, at any pace", "4 minutes"),
     "gaps": Benchmark("what missing values cost", "10 minutes"),
     "kinds": Benchmark("circular features and categories", "2 minutes"),
     "parts": Benchmark("how steady parts of one cluster are", "10 minutes"),

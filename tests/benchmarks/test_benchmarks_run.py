@@ -342,6 +342,15 @@ def test_cluster_tree_is_measured_on_counts_on_noisy_rows_and_without_noise(
     assert cells["cluster_tree", 4.0]["ari"][0] < 0.1
 
 
+def test_states_that_go_and_come_back_are_measured_at_any_delay(tmp_path: Path) -> None:
+    result = run("absence", tmp_path)
+    assert result["same"] == {"office": [1, 1]}
+    assert {cell["delay"]: cell["lost"] for cell in result["cells"]} == {0: 0, 20: 0}
+    now, late = result["cells"]
+    assert now["taken"] > 0.99 > late["taken"] > 0.6
+    assert min(now["ari"], late["ari"]) > 0.95
+
+
 def test_what_missing_values_cost_is_measured(tmp_path: Path) -> None:
     cells = {cell["learner"]: cell for cell in run("gaps", tmp_path)["cells"]}
     assert len(cells) == 5
