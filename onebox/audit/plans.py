@@ -136,6 +136,7 @@ def plan_on_shares(d: int, client: bytes, number: int, size: int) -> Arrays:
         "axis_epoch": whole,
         "axis_share": np.full(leaves, SHARE_ONE, dtype=np.int64),
         "mass": np.diff(ends).astype(np.float64),
+        "counted": np.diff(ends).astype(np.float64),
         "leaf_centre": np.full((leaves, d), 0.5),
         "leaf_low": np.full((leaves, d), 0.25),
         "leaf_high": np.full((leaves, d), 0.75),

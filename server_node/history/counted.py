@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from shoal.errors import LogUnavailable
 from shoal.protocol.history import DAY_S, FINE_S, pairs
 from shoal.server_node.history.store import HistoryReader
+
+COUNTED_PART: Final = 0.9
+"""part of the readings of the history that a model must have counted itself for its own word on
+them: noise in its counts is less than the rest"""
 
 
 @dataclass(frozen=True)
@@ -24,6 +30,21 @@ class CountedReadings:
     by_cluster: Mapping[int, int]
     """identity -> readings that fell to it, by the first snapshot that had learnt from them;
     `NO_CLUSTER` for those of none"""
+
+    def told_by(self, counted: Mapping[int, float]) -> CountedReadings:
+        """The same readings by what the model itself says of them: identity -> readings that it has
+        counted to a cluster since it began.
+
+        It knows better where the readings lay that came before a cluster was found. Where the
+        history goes further back than the model, it stays as it is.
+        """
+        total = math.fsum(counted.values())
+        if total <= 0.0 or total < COUNTED_PART * self.readings:
+            return self
+        by_cluster = {}
+        for identity, readings in counted.items():
+            by_cluster[identity] = round(self.readings * readings / total)
+        return replace(self, by_cluster=by_cluster)
 
     def share(self, identity: int) -> float:
         """Part of the readings that fell to a cluster, 0 to 1."""

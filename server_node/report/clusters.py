@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Final
 
@@ -71,8 +71,12 @@ def clustering_of(model: ModelStatus, contract: ResolvedContract, past: Past) ->
     single_nodes = 0
     regimes = None
     rules = None
+    counted = past.counted
     if snapshot is not None:
         view = view_of(snapshot, contract)
+        if counted is not None and view.counted is not None:
+            counted = counted.told_by(_counted_by_model(view.counted, model.lineage))
+            past = replace(past, counted=counted)
         clusters = clusters_of(view, model.lineage, contract, past)
         single_nodes = _single_nodes(view, model.lineage)
         regimes = _regimes(view.regimes, model.lineage, snapshot.reading_s)
@@ -82,7 +86,7 @@ def clustering_of(model: ModelStatus, contract: ResolvedContract, past: Past) ->
         version=0 if snapshot is None else snapshot.version,
         features=[feature_view(feature) for feature in contract.features],
         features_total=contract.width,
-        counted=_counted(past.counted),
+        counted=_counted(counted),
         trend_from=None if recent is None else recent.start,
         trend_step_s=None if recent is None else recent.step_s,
         clusters=clusters,
@@ -162,6 +166,14 @@ def _cluster(
         fed_by=[Feed(client=client, share=round(share, 3)) for client, share in feeding],
         fed_by_text="" if recent is None else recent.feeding_text(identity),
     )
+
+
+def _counted_by_model(counted: Floats, lineage: Lineage) -> dict[int, float]:
+    """Readings (c,) that a model has counted to its clusters, by identity."""
+    by_identity: Counter[int] = Counter()
+    for number, readings in enumerate(counted.tolist()):
+        by_identity[lineage.of_number.get(number, NO_CLUSTER)] += readings
+    return dict(by_identity)
 
 
 def _now_share(usual: Usual | None, identity: int) -> float | None:

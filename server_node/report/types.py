@@ -5,9 +5,9 @@ exports are views on it: they choose and round, and compute no number of their o
 of the API are made from these types, and the docstrings of the fields are its descriptions.
 
 A *share* is a number from 0 to 1. Where a field is called `share`, it is of the readings that
-clients have accepted and sent, each counted by the first snapshot that had learnt from it, over the
-time that `Counted` names. Mass, which an algorithm may cap, fade or add noise to, is never shown as
-a share of readings.
+clients have accepted and sent, each counted by the first snapshot that had learnt from it, or by
+what the model has found since where it knows that, over the time that `Counted` names. Mass, which
+an algorithm may cap, fade or add noise to, is never shown as a share of readings.
 """
 
 from __future__ import annotations
@@ -130,7 +130,8 @@ class Cluster:
     """time until which it raises no alerts, seconds since 1970"""
     share: Share | None
     """part of the readings counted (`Counted`) that fell to it, by the first snapshot that had
-    learnt from them; null where no history is kept"""
+    learnt from them; of density_tree with those that came before the cluster was found. Null where
+    no history is kept"""
     now_share: Share | None
     """part of the readings of the newest hour of the history, by their times, that fell to it;
     null where no history is kept"""

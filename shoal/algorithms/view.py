@@ -99,6 +99,9 @@ class ClusteringView:
     before; only with `identity`"""
     recent: Floats | None = None
     """(c,) recent readings of each cluster, for algorithms that count them themselves"""
+    counted: Floats | None = None
+    """(c,) readings of each cluster since the stream began, those among them that came before it
+    was found; for algorithms that know them"""
     node_low: Floats | None = None
     """(n, d) a tenth of the rows of each node lie below, for algorithms that know how far they
     spread"""
@@ -126,6 +129,7 @@ class ClusteringView:
         identity: ArrayLike | None = None,
         parent: ArrayLike | None = None,
         recent: ArrayLike | None = None,
+        counted: ArrayLike | None = None,
         node_low: ArrayLike | None = None,
         node_high: ArrayLike | None = None,
         regimes: RegimeView | None = None,
@@ -167,6 +171,7 @@ class ClusteringView:
             identity=_optional_ints(identity),
             parent=_optional_ints(parent),
             recent=_optional_floats(recent),
+            counted=_optional_floats(counted),
             node_low=_optional_floats(node_low),
             node_high=_optional_floats(node_high),
             regimes=regimes,

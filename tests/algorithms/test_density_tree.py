@@ -28,8 +28,9 @@ from shoal.algorithms.density_tree.valleys import is_filled
 from shoal.algorithms.from_counts.rounds import KMEANS_FROM_COUNTS
 from shoal.algorithms.streaming import Contribution
 from shoal.errors import InvalidData, SettingsError
-from shoal.kernels.arrays import Floats
+from shoal.kernels.arrays import Floats, Ints
 from shoal.privacy.count_noise import count_noise
+from shoal.simulation.counting import CountingFederation
 
 WINDOW = 400
 
@@ -537,3 +538,35 @@ def test_fine_bins_that_were_laid_while_a_state_was_absent_do_not_make_it_a_low_
         expected = np.zeros(BINS)
         expected[1] = whole[0]
     assert parts == pytest.approx(expected)
+
+
+PLACES = np.array([[0.2, 0.25], [0.7, 0.58], [0.4, 0.83], [0.85, 0.17]])
+
+
+def readings_by_cluster(state: Ints, epsilon: float | None = None) -> list[float]:
+    """States of rows (n,) at `PLACES` -> the parts of all readings that clusters say they have."""
+    generator = np.random.default_rng(4)
+    rows = PLACES[state] + generator.normal(0.0, 0.025, (len(state), 2))
+    federation = CountingFederation({}, 2, 2, 1, epsilon, 400)
+    federation.learn(rows, None, is_last=True)
+    counted = DENSITY_TREE.view(federation.server.snapshot()).counted
+    assert counted is not None
+    assert counted.sum() == pytest.approx(len(state), rel=0.03 if epsilon else 1e-9)
+    return sorted((counted / counted.sum()).tolist())
+
+
+@pytest.mark.filterwarnings("ignore:noise that is a function")
+@pytest.mark.parametrize("epsilon", [None, 4.0])
+def test_a_cluster_has_the_readings_that_came_before_it_was_found(epsilon: float | None) -> None:
+    state = np.random.default_rng(4).choice(4, 20_000, p=[0.4, 0.3, 0.25, 0.05])
+    truth = np.sort(np.bincount(state) / len(state))
+    assert readings_by_cluster(state, epsilon) == pytest.approx(truth.tolist(), abs=0.01)
+
+
+def test_a_new_state_takes_no_readings_of_before_it_came() -> None:
+    generator = np.random.default_rng(3)
+    before = generator.choice(2, 12_000)
+    state = np.concatenate([before, generator.choice(3, 8_000, p=[0.3, 0.3, 0.4])])
+    truth = np.sort(np.bincount(state) / len(state))
+    # A leaf that kept most of what was counted may still show what it no longer has: below 1 %.
+    assert readings_by_cluster(state)[-3:] == pytest.approx(truth.tolist(), abs=0.01)

@@ -189,7 +189,7 @@ def test_late_counts_of_the_parts_of_a_cut_that_was_taken_back_change_no_density
             assert place is not None
             counts, node = place
             assert node is leaf
-        add_late(node, counts, Recent(readings, 0.0))
+        add_late(node, counts, Recent(readings, 0.0, readings))
         # Also after the first of both: the exposure is that of its share.
         np.testing.assert_allclose(leaf.coarse.sum(axis=1) / leaf.exposure, mass)
     assert leaf.exposure[1] == pytest.approx(exposure[1] + 400.0)
@@ -208,7 +208,7 @@ def test_counts_of_a_cut_that_was_taken_back_follow_the_leaf_into_its_next_parts
     place = late.place_of(block_of(1, 320.0), 0.0, nodes_by_leaf(again))
     assert place is not None
     before = [part.coarse[1].sum() for part in again.parts if isinstance(part, Leaf)]
-    add_late(place[1], place[0], Recent(320.0, 0.0))
+    add_late(place[1], place[0], Recent(320.0, 0.0, 320.0))
     after = [part.coarse[1].sum() for part in again.parts if isinstance(part, Leaf)]
     np.testing.assert_allclose(np.subtract(after, before), [160.0, 160.0])
 

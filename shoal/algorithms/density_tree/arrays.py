@@ -49,6 +49,7 @@ SNAPSHOT = {
     "low": ArraySpec("<f8", ("l", "d"), rowlike=True),
     "high": ArraySpec("<f8", ("l", "d"), rowlike=True),
     "mass": ArraySpec("<f8", ("l",)),
+    "counted": ArraySpec("<f8", ("l",)),
     "leaf_centre": ArraySpec("<f8", ("l", "d"), rowlike=True),
     "leaf_low": ArraySpec("<f8", ("l", "d"), rowlike=True),
     "leaf_high": ArraySpec("<f8", ("l", "d"), rowlike=True),
@@ -75,8 +76,9 @@ SNAPSHOT = {
 }
 """the plan under which clients count, and the clusters. Of each cut its axis, its place and its two
 parts (i >= 0 is cut i, -1 - i is leaf i; cut 0 is the root); of each leaf its number, which is
-never given again, its box, the readings in it, their mean, and between what the middle 80 % of them
-lie on each feature; of each axis, leaf by leaf, its two features and their weights, its range, the
+never given again, its box, the readings in it, all that fell into it since the stream began, which
+do not fade (below zero by noise alone), their mean, and between what the middle 80 % of them lie on
+each feature; of each axis, leaf by leaf, its two features and their weights, its range, the
 coarse bin from which fine bins lie over `span` coarse bins (-1: none), its epoch, and its share in
 parts of 65536; of each cluster its identity, centre and readings as estimated from private counts,
 its recent readings (they fade to 1/e in 4000 readings of all clusters), whether it is active, the

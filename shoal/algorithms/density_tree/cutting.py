@@ -86,7 +86,20 @@ def cut_leaf(
     heavy = share < 1 - HEAVY_SHARE
     right = _part_of(leaf, place, leaf_ids[1], oblique, is_right=True, heavy=heavy)
     right.recent = leaf.recent * (1.0 - recent_share)
+    _divide_counted(leaf, left, right, leaf.counted_below(axis, at, share))
     return left, right
+
+
+def _divide_counted(leaf: Leaf, left: Leaf, right: Leaf, below: tuple[float, float]) -> None:
+    """Divide the readings of a leaf between its parts: `below` are those of the left one, and those
+    of them that its axes had not counted."""
+    left.counted, left.uncovered = below
+    right.counted = leaf.counted - left.counted
+    right.uncovered = leaf.uncovered - left.uncovered
+    for part in (left, right):
+        # All axes of a heavy part go on with their counts; of another one all but one begin anew.
+        if not (part.exposure[: part.d] > 0.0).all():
+            part.uncovered = part.counted
 
 
 def _part_of(
@@ -148,6 +161,8 @@ def take_back(cut: Cut, leaf_id: int) -> Leaf:
     # that is shown does not become one that is not.
     heavier = max(parts, key=lambda part: (part.identity >= 0, part.recent))
     leaf.identity = heavier.identity
+    leaf.counted = sum(part.counted for part in parts)
+    leaf.uncovered = sum(part.uncovered for part in parts)
     leaf.recent = sum(part.recent for part in parts)
     leaf.recent_noise = sum(part.recent_noise for part in parts)
     for axis in range(len(leaf.axes)):

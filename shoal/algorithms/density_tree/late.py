@@ -158,10 +158,12 @@ class Recent(NamedTuple):
 
     readings: float
     noise: float
+    counted: float
+    """all of the readings, those that do not count as recent among them"""
 
     def times(self, share: float) -> Recent:
         """A share of them."""
-        return Recent(self.readings * share, self.noise * share**2)
+        return Recent(self.readings * share, self.noise * share**2, self.counted * share)
 
 
 class LateCounts:
@@ -242,6 +244,7 @@ def add_late(node: Node, counts: AxisCounts | None, recent: Recent) -> None:
         leaf.coarse_noise[axis] += noise
         leaf.exposure[axis] += counts.exposure
     if isinstance(node, Leaf):
+        leaf.counted += recent.counted
         leaf.recent += recent.readings
         leaf.recent_noise += recent.noise
         return

@@ -100,6 +100,11 @@ class Leaf:
         self.identity = NO_IDENTITY
         """identity of the cluster that it is part of, `NO_IDENTITY` before it is part of one; below
         that, of a candidate (see `Identities`)"""
+        self.counted = 0.0
+        """readings that fell into its box since the stream began, as far as counts say: what its
+        shares of all are made of, so they never fade"""
+        self.uncovered = 0.0
+        """those of them that came before its axes began to count, unless these took them over"""
         self.recent = 0.0
         """recent readings, which fade"""
         self.recent_noise = 0.0
@@ -326,6 +331,25 @@ class Leaf:
         start = float(self.start[axis])
         below = float(rebinned(newer, start, float(self.end[axis]), start, at).sum())
         return min(1.0, max(0.0, below / total))
+
+    def counted_below(self, axis: int, at: float, share: float) -> tuple[float, float]:
+        """The parts of `counted` and of `uncovered` below a place of an axis, where `share` of what
+        the axis has counted lies below.
+
+        Readings that the axis has not counted lie as those that it counted first: a state that is
+        new has none of them.
+        """
+        oldest = share
+        total = float(self.earlier[axis].sum())
+        noise = float(self.earlier_noise[axis])
+        if total > NEWER_SIGNIFICANCE * math.sqrt(max(total, 0.0) + noise + 1.0):
+            start = float(self.start[axis])
+            end = float(self.end[axis])
+            below = float(rebinned(self.earlier[axis], start, end, start, at).sum())
+            oldest = below / total
+        uncovered = self.uncovered * min(1.0, max(0.0, oldest))
+        covered = (self.counted - self.uncovered) * min(1.0, max(0.0, share))
+        return covered + uncovered, uncovered
 
     def fade(self, factor: float) -> None:
         """Multiply everything counted by a factor; its variance fades twice as fast."""

@@ -31,6 +31,8 @@ _FIELDS = (
     "earlier_span",
     "identity",
     "oblique_drawn",
+    "counted",
+    "uncovered",
     "recent",
     "recent_noise",
 )
@@ -67,6 +69,8 @@ class LeafState(SavedState):
     earlier_span: Annotated[Ints, IntArray("a", EPOCHS_KEPT)]
     identity: Annotated[int, Whole(least=-COUNT_MAX)]
     oblique_drawn: int
+    counted: float
+    uncovered: float
     recent: float
     recent_noise: float
 

@@ -33,7 +33,7 @@ from shoal.algorithms.density_tree.plan import CountingPlan
 from shoal.algorithms.density_tree.plan_check import check_plan
 from shoal.algorithms.density_tree.sampling import axes_of_leaf, axes_sampled, axis_shares
 from shoal.algorithms.density_tree.saved_tree import TreeState
-from shoal.algorithms.density_tree.snapshot import cluster_arrays, plan_arrays, predict
+from shoal.algorithms.density_tree.snapshot import cluster_arrays, counted_in, plan_arrays, predict
 from shoal.algorithms.density_tree.tree import Cut, Node, cuts_of, leaves_of
 from shoal.algorithms.density_tree.valleys import is_filled
 from shoal.algorithms.shares import (
@@ -66,7 +66,7 @@ OBLIQUE_PATIENCE: Final = 500.0
 class DensityTreeServerState(SavedState):
     """What the server half has learnt, and the snapshot that clients count under now."""
 
-    version: ClassVar[int] = 7
+    version: ClassVar[int] = 8
 
     readings: int
     grown: int
@@ -268,7 +268,9 @@ class DensityTreeServer:
             in_bins, noise = leaf.in_coarse_bins(block.axis, block.counts, variance)
             self._compare(leaf, block.axis, in_bins, noise)
         leaf.add(block.axis, block.counts, block.exposure, variance)
-        leaf.recent += float(block.counts.sum()) * part
+        readings = float(block.counts.sum())
+        leaf.counted += readings
+        leaf.recent += readings * part
         leaf.recent_noise += len(block.counts) * variance * part**2
 
     def _add_late(self, client: str, blocks: Sequence[Block], part: float) -> None:
@@ -289,7 +291,8 @@ class DensityTreeServer:
                 end = float(node.end[block.axis])
                 self._compare(node, block.axis, *in_cells.in_bins(start, end))
             noise = len(block.counts) * variance * part**2
-            add_late(node, in_cells, Recent(float(block.counts.sum()) * part, noise))
+            readings = float(block.counts.sum())
+            add_late(node, in_cells, Recent(readings * part, noise, readings))
 
     def _with_likely_counts(self, block: Block) -> Block:
         """A block without what no noise can be; all of its counts are in the sum of all."""
@@ -359,8 +362,11 @@ class DensityTreeServer:
         return draw_rows(self._root, masses(self._leaves), n, seed=0)
 
     def snapshot(self) -> Arrays:
-        """The `SNAPSHOT` arrays as of the last change of the tree, as copies."""
-        return {name: array.copy() for name, array in self._snapshot.items()}
+        """The `SNAPSHOT` arrays as of the last change of the tree, as copies; `counted` as of
+        now."""
+        arrays = {name: array.copy() for name, array in self._snapshot.items()}
+        arrays["counted"] = counted_in(self._leaves)
+        return arrays
 
     def state(self) -> State:
         """Everything that further learning depends on, as copies."""

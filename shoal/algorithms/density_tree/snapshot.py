@@ -14,6 +14,7 @@ from shoal.algorithms.density_tree.axes import NO_AXES, Axes
 from shoal.algorithms.density_tree.extents import Extents
 from shoal.algorithms.density_tree.gaps import LeafFacts, possible_leaves
 from shoal.algorithms.density_tree.identities import Identities, Shown
+from shoal.algorithms.density_tree.leaf import Leaf
 from shoal.algorithms.density_tree.plan_check import check_plan
 from shoal.algorithms.density_tree.tree import Node, cuts_of, leaf_of, leaves_of, positions_of
 from shoal.algorithms.streaming import Arrays, Rows
@@ -71,6 +72,7 @@ def cluster_arrays(
         "low": np.array([leaf.low for leaf in leaves]),
         "high": np.array([leaf.high for leaf in leaves]),
         "mass": mass * readings,
+        "counted": counted_in(leaves),
         "leaf_centre": extent.mean,
         "leaf_low": extent.low,
         "leaf_high": extent.high,
@@ -83,6 +85,11 @@ def cluster_arrays(
         "parent": np.array([known.parent for known in clusters], dtype=np.int64),
         "since": np.array([known.since for known in clusters], dtype=np.int64),
     }
+
+
+def counted_in(leaves: Sequence[Leaf]) -> Floats:
+    """(l,) readings that fell into each leaf since the stream began."""
+    return np.array([leaf.counted for leaf in leaves], dtype=np.float64)
 
 
 def predict(snapshot: Arrays, rows: Rows) -> Ints:
@@ -149,6 +156,11 @@ def view(snapshot: Arrays) -> ClusteringView:
         identity=snapshot["identity"],
         parent=snapshot["parent"],
         recent=snapshot["recent"],
+        counted=np.bincount(
+            snapshot["cluster"],
+            weights=np.maximum(snapshot["counted"], 0.0),
+            minlength=len(snapshot["identity"]),
+        ),
         accumulates=False,
         node_low=snapshot["leaf_low"],
         node_high=snapshot["leaf_high"],
