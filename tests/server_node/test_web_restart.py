@@ -23,7 +23,7 @@ HAPPENED = "[...document.querySelectorAll('#events li')].map(event => event.text
 COUNTED = """({
   lines: document.querySelectorAll('#history .steps').length,
   clusters: new Set([...document.querySelectorAll('#clusters tbody th')]
-    .map(cell => cell.innerText)).size
+    .map(cell => cell.textContent)).size
     === document.querySelectorAll('#clusters tbody tr').length,
   clients: [...document.querySelectorAll('#clients .name')].map(name => name.textContent),
 })"""
