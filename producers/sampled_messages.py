@@ -36,6 +36,14 @@ MESSAGES_MAX = 4000
 ENOUGH = 200
 """messages after which a Kafka topic is not waited for"""
 DEPTH_MAX = 8
+UNREAD_MAX = 12
+"""most fields that are listed as not read"""
+OF_A_LIST = "a list"
+TOO_DEEP = f"an object at depth {DEPTH_MAX}"
+RECIPE = (
+    "a message has to be one object with a field for each quantity; docs/reference/doors.md has the"
+    " command that makes such messages of lists"
+)
 TIMES_SHARE = 0.95
 WEEK_S = 604_800.0
 QUARTER_S = 900.0
@@ -79,8 +87,10 @@ def plan_of_kafka(address: str, topic: str, options: Mapping[str, Any]) -> Plan:
     if not address.lower().startswith("kafka://"):
         place = f"kafka://{address}"
     with closing(KAFKA.open(place.partition(":")[2], KafkaSettings())) as log:
-        messages = _from_kafka(log, topic, options["seconds"])
+        unread: dict[str, str] = {}
+        messages = _from_kafka(log, topic, options["seconds"], unread)
     if not messages:
+        _refuse_lists(topic, unread)
         raise InvalidData(
             f"topic {topic!r} has no JSON objects to look at; wait longer with --seconds"
         )
@@ -90,7 +100,7 @@ def plan_of_kafka(address: str, topic: str, options: Mapping[str, Any]) -> Plan:
     rows = [[message.fields.get(name) for name in names] for message in messages]
     settings = {"address": place, "topic": topic, "time": at, **_written_form(options)}
     stream = Stream(names, rows, {name: name for name in names}, "", settings, None)
-    return _plan("kafka", topic, stream, messages, options)
+    return _plan("kafka", topic, stream, messages, options, unread)
 
 
 def plan_of_mqtt(broker: str, topic_filter: str, options: Mapping[str, Any]) -> Plan:
@@ -102,14 +112,36 @@ def plan_of_mqtt(broker: str, topic_filter: str, options: Mapping[str, Any]) -> 
     if port and not port.isdigit():
         raise SettingsError(f"--mqtt {broker}: write HOST or HOST:PORT")
     settings: dict[str, Any] = {"host": host, "port": int(port or 0), **_written_form(options)}
-    messages = _from_mqtt(MqttSettings(**settings, session_s=1), topic_filter, options["seconds"])
+    unread: dict[str, str] = {}
+    connection = MqttSettings(**settings, session_s=1)
+    messages = _from_mqtt(connection, topic_filter, options["seconds"], unread)
     if not messages:
+        _refuse_lists(topic_filter, unread)
         raise InvalidData(
             f"no message of {topic_filter} came in {options['seconds']:g} s that is JSON or a"
             " number"
         )
     stream = _stream_of_topics(messages, settings, _reader(options))
-    return _plan("mqtt", topic_filter, stream, messages, options)
+    return _plan("mqtt", topic_filter, stream, messages, options, unread)
+
+
+def _refuse_lists(origin: str, unread: Mapping[str, str]) -> None:
+    """Raise `InvalidData` where messages are lists, as those of SenML."""
+    if unread.get("") == OF_A_LIST:
+        raise InvalidData(f"the messages of {origin} are lists, which are not read: {RECIPE}")
+
+
+def _sentences_on_unread(unread: Mapping[str, str]) -> list[str]:
+    """The fields that no column was made of, with the reason."""
+    sentences = []
+    for path, what in list(unread.items())[:UNREAD_MAX]:
+        subject = f"field {path}" if path else "some messages"
+        sentences.append(f"not read: {subject}, {what}")
+    if len(unread) > UNREAD_MAX:
+        sentences.append(f"not read: {len(unread) - UNREAD_MAX} more fields")
+    if OF_A_LIST in unread.values():
+        sentences.append(f"lists are not read: {RECIPE}")
+    return sentences
 
 
 def _reader(options: Mapping[str, Any]) -> TimeReader:
@@ -122,8 +154,9 @@ def _written_form(options: Mapping[str, Any]) -> dict[str, Any]:
     return {"timezone": options["timezone"] or "", "date_format": options["date_format"] or ""}
 
 
-def _from_kafka(log: Log, topic: str, seconds: float) -> list[Sampled]:
-    """The newest messages of a topic; waits only while there are few."""
+def _from_kafka(log: Log, topic: str, seconds: float, unread: dict[str, str]) -> list[Sampled]:
+    """The newest messages of a topic; waits only while there are few. `unread` gets the fields
+    that are not read, and what they are."""
     from shoal.transports.kafka.consumer import check_codec  # noqa: PLC0415 - Kafka is an extra
 
     bounds = log.bounds(topic)
@@ -135,7 +168,7 @@ def _from_kafka(log: Log, topic: str, seconds: float) -> list[Sampled]:
         records, after = log.read(topic, at, 500, 0.25)
         for record in records:
             check_codec(record)
-            fields = _fields_of(record.value or b"")
+            fields = _fields_of(record.value or b"", unread)
             # A plain number names no feature, as all messages are of one topic.
             if fields is not None and "" not in fields:
                 messages.append(Sampled("", fields, record.timestamp_ms / 1000))
@@ -145,8 +178,13 @@ def _from_kafka(log: Log, topic: str, seconds: float) -> list[Sampled]:
     return messages[:MESSAGES_MAX]
 
 
-def _from_mqtt(settings: MqttSettings, topic_filter: str, seconds: float) -> list[Sampled]:
-    """The messages that arrive in this time. The session at the broker ends with the connection."""
+def _from_mqtt(
+    settings: MqttSettings, topic_filter: str, seconds: float, unread: dict[str, str]
+) -> list[Sampled]:
+    """The messages that arrive in this time. `unread` gets the fields that are not read.
+
+    The session at the broker ends with the connection.
+    """
     from shoal.producers.mqtt.connection import Connection  # noqa: PLC0415 - MQTT is an extra
 
     try:
@@ -163,15 +201,18 @@ def _from_mqtt(settings: MqttSettings, topic_filter: str, seconds: float) -> lis
                 break
             received = connection.receive(left)
             for message in received:
-                fields = _fields_of(message.payload)
+                fields = _fields_of(message.payload, unread)
                 if fields is not None:
                     messages.append(Sampled(message.topic, fields, time.time()))
             connection.acknowledge(received)
     return messages
 
 
-def _fields_of(payload: bytes) -> dict[str, Any] | None:
-    """path -> cell of a JSON object, or of a plain number; None for anything else."""
+def _fields_of(payload: bytes, unread: dict[str, str]) -> dict[str, Any] | None:
+    """path -> cell of a JSON object, or of a plain number; None for anything else.
+
+    `unread` gets path -> what it is for the fields that are no cells; "" is the whole message.
+    """
     try:
         text = payload.decode()
         if isinstance(number_of(text), float):
@@ -180,20 +221,29 @@ def _fields_of(payload: bytes) -> dict[str, Any] | None:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return None
+    if isinstance(value, list):
+        unread[""] = OF_A_LIST
     if not isinstance(value, dict):
         return None
     fields: dict[str, Any] = {}
-    _flatten(value, (), fields)
+    _flatten(value, (), fields, unread)
     return fields
 
 
-def _flatten(value: Mapping[str, Any], above: tuple[str, ...], fields: dict[str, Any]) -> None:
+def _flatten(
+    value: Mapping[str, Any],
+    above: tuple[str, ...],
+    fields: dict[str, Any],
+    unread: dict[str, str],
+) -> None:
     for name, cell in value.items():
         path = (*above, name)
         if isinstance(cell, dict) and len(path) < DEPTH_MAX:
-            _flatten(cell, path, fields)
+            _flatten(cell, path, fields, unread)
         elif isinstance(cell, str | int | float | None) and name and '"' not in name:
             fields[quoted_path(path)] = cell
+        elif isinstance(cell, list | dict) and name and '"' not in name:
+            unread[quoted_path(path)] = OF_A_LIST if isinstance(cell, list) else TOO_DEEP
 
 
 def _paths(messages: Sequence[Sampled]) -> list[str]:
@@ -344,7 +394,12 @@ def _rounded(seconds: float) -> float:
 
 
 def _plan(
-    kind: str, origin: str, stream: Stream, messages: Sequence[Sampled], options: Mapping[str, Any]
+    kind: str,
+    origin: str,
+    stream: Stream,
+    messages: Sequence[Sampled],
+    options: Mapping[str, Any],
+    unread: Mapping[str, str],
 ) -> Plan:
     """The plan: columns named by the last part of their paths where that is enough."""
     named = options["client_column"] or stream.client or None
@@ -384,6 +439,7 @@ def _plan(
     )
     readings, sentences = _expected_readings(len(messages), origin, len(found.clients), interval)
     sentences.append(_sentence_on_time(at))
+    sentences += _sentences_on_unread(unread)
     sentences += sentences_on_zone(messages, at, _reader(options))
     name = options["name"] or similar_name(origin) or "federation"
     private = is_private(options["private"])

@@ -1,0 +1,91 @@
+"""Lists in messages, and fields that lie deep: named, with the way to have them read."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.errors import InvalidData
+from shoal.producers.sampled_messages import (
+    DEPTH_MAX,
+    RECIPE,
+    UNREAD_MAX,
+    _fields_of,
+    _refuse_lists,
+    _sentences_on_unread,
+)
+
+PAGE = Path(__file__).parents[2] / "docs/reference/doors.md"
+SENML = [
+    {"bn": "urn:dev:1:", "bt": 1_700_000_000, "n": "temp", "u": "Cel", "v": 14.5},
+    {"n": "hum", "u": "%RH", "v": 35},
+]
+KEPSERVER = {
+    "timestamp": 1_700_000_000_000,
+    "values": [{"id": "line.temp", "v": 14.5, "q": True}, {"id": "line.hum", "v": 35}],
+}
+
+
+def read(message: Any, unread: dict[str, str]) -> dict[str, Any] | None:
+    return _fields_of(json.dumps(message).encode(), unread)
+
+
+def test_a_topic_of_lists_is_said_to_be_one() -> None:
+    unread: dict[str, str] = {}
+    assert read(SENML, unread) is None
+    with pytest.raises(InvalidData, match="of site/# are lists, which are not read") as told:
+        _refuse_lists("site/#", unread)
+    assert RECIPE in str(told.value)
+    assert "14.5" not in str(told.value)
+    # What is no JSON, or a text, is no list.
+    for payload in (b"\xff", b'"text"', b"{"):
+        unread = {}
+        assert _fields_of(payload, unread) is None
+        _refuse_lists("site/#", unread)
+
+
+def test_fields_that_are_not_read_are_named_with_the_reason() -> None:
+    unread: dict[str, str] = {}
+    assert read(KEPSERVER, unread) == {"timestamp": 1_700_000_000_000}
+    deep: Any = 1.0
+    for _ in range(DEPTH_MAX):
+        deep = {"in": deep}
+    path = ".".join(["in"] * DEPTH_MAX)
+    assert read(deep, unread) == {path: 1.0}
+    assert unread == {"values": "a list"}
+    assert read({"in": deep}, unread) == {}
+    assert _sentences_on_unread(unread) == [
+        "not read: field values, a list",
+        f"not read: field {path}, an object at depth 8",
+        f"lists are not read: {RECIPE}",
+    ]
+    assert _sentences_on_unread({}) == []
+    many = {f"field{number}": "a list" for number in range(UNREAD_MAX + 3)}
+    assert "not read: 3 more fields" in _sentences_on_unread(many)
+
+
+def test_the_recipe_makes_objects_of_lists() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    (of_senml,) = re.findall(r"jq -c --unbuffered '(.*)'", page)
+    (of_kepserver,) = re.findall(r"with `(\{time: .*)`", page)
+    program = shutil.which("jq")
+    if program is None:
+        pytest.skip("jq is not installed")
+    for recipe, message, expected in (
+        (of_senml, SENML, {"client": "urn:dev:1:", "time": 1_700_000_000, "temp": 14.5, "hum": 35}),
+        (of_kepserver, KEPSERVER, {"time": 1_700_000_000_000, "line.temp": 14.5, "line.hum": 35}),
+    ):
+        made = subprocess.run(
+            [program, "-c", recipe],
+            input=json.dumps(message),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert json.loads(made.stdout) == expected
