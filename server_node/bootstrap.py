@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from shoal.config.changes import ContractChange, changed_text
 from shoal.config.resolved import ResolvedContract
 from shoal.config.settings import Config
-from shoal.errors import SettingsError, ShoalError
+from shoal.errors import LogUnavailable, SettingsError, ShoalError
 from shoal.protocol.published_contract import CONTRACT_KEY, published_contracts, with_earlier
 from shoal.protocol.signatures import read_keys
 from shoal.protocol.topics import ensure_topics
@@ -162,8 +162,15 @@ class StatusUpdater:
     `clock` is monotonic, seconds.
     """
 
-    def __init__(self, board: StatusBoard, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        board: StatusBoard,
+        clock: Callable[[], float] = time.monotonic,
+        is_failing: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`is_failing()`: whether the log cannot be written, beside what the node notices."""
         self._board = board
+        self._is_failing = is_failing
         self._clock = clock
         self._due = clock()
 
@@ -171,8 +178,21 @@ class StatusUpdater:
         """Renew the status if it is time to; called before each step."""
         now = self._clock()
         if now >= self._due:
-            self._board.post(node.status())
+            status = node.status()
+            # A server without work writes nothing but its lease: a full disk shows there only.
+            if self._is_failing():
+                status = replace(status, ready=False, unavailable=True)
+            self._board.post(status)
             self._due = now + 1 / STATUS_PER_S
+
+    @contextmanager
+    def showing_failures(self) -> Iterator[None]:
+        """Show a log or a disk that fails inside, until the next status of a node."""
+        try:
+            yield
+        except LogUnavailable:
+            self._board.post(replace(self._board.status, ready=False, unavailable=True))
+            raise
 
     @contextmanager
     def until_closed(self, node: ServerNode) -> Iterator[ServerNode]:

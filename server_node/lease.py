@@ -215,12 +215,16 @@ class LeaseRenewal:
         self._stop = threading.Event()
         self._error: BaseException | None = None
         self._checked_at = 0.0
+        self.is_failing = False
+        """whether the log could not be written when the lease was to be renewed last"""
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Renew the lease, which `LeaseHolder.held` has acquired, until the context ends."""
         self._stop = threading.Event()
         self._error = None
+        # The lease was written just now.
+        self.is_failing = False
         self._checked_at = time.monotonic()
         thread = threading.Thread(target=self._run, args=[self._stop], name="lease", daemon=True)
         thread.start()
@@ -250,6 +254,7 @@ class LeaseRenewal:
                     if not error.retriable:
                         self._error = error
                         return
+                    self.is_failing = True
                     stop.wait(RETRY_S)
         except BaseException as error:
             # The thread of the server raises it, too: otherwise it would serve without a lease.
@@ -261,5 +266,6 @@ class LeaseRenewal:
             # A server that is stuck must not keep its lease.
             if time.monotonic() < self._checked_at + STUCK_S:
                 self._holder.renew(log)
+                self.is_failing = False
             else:
                 stop.wait(RETRY_S)

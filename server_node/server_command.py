@@ -85,15 +85,16 @@ def server(
     metrics = ServerMetrics()
     board = StatusBoard(initial_status(config, time.time()))
     lease = LeaseHolder(config, take_over)
-    updater = StatusUpdater(board)
     own_helper = OwnHelper(config)
     renewal = LeaseRenewal(lease, lambda: open_federation_log(config, as_server=True))
+    updater = StatusUpdater(board, is_failing=lambda: renewal.is_failing)
 
     opened = partial(open_server, config, rebuild, metrics, accept_changes=accept_changes)
 
     @contextmanager
     def build() -> Iterator[ServerNode]:
         with (
+            updater.showing_failures(),
             resumed(opened(lease=lease, renewal=renewal, upstream=bridge.upstream)) as node,
             bridge.running(),
             updater.until_closed(node),

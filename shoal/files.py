@@ -55,6 +55,20 @@ def write_secret(path: Path, content: bytes, *, replace: bool = False) -> None:
         os.fsync(file.fileno())
 
 
+def make_private(path: Path) -> None:
+    """Make an empty file that only its owner may read (mode 0600), unless there is one.
+
+    For databases: SQLite would give a new one the rights of the umask, and gives the files beside
+    it the rights of the database. Where the file cannot be made, its opening reports that.
+    """
+    if path.exists():
+        return
+    # Never a descriptor of the database itself: to close one ends all locks that this process has
+    # on the file (POSIX), so that others would take SQLite's open connections for closed.
+    with suppress(OSError), atomic_file(path) as temporary:
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+
+
 def read_secret(path: Path, bytes_max: int, *, kind: str, risk: str, remedy: str) -> bytes:
     """The first `bytes_max` + 1 bytes of a file that only its owner may read, so that a longer one
     can be recognised.
@@ -119,14 +133,13 @@ def create_database(path: Path, statements: Iterable[tuple[str, tuple[str, ...]]
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        with (
-            atomic_file(path) as temporary,
-            closing(sqlite3.connect(temporary, isolation_level=None)) as file,
-        ):
-            file.execute("BEGIN")
-            for statement, parameters in statements:
-                file.execute(statement, parameters)
-            file.execute("COMMIT")
+        with atomic_file(path) as temporary:
+            make_private(temporary)
+            with closing(sqlite3.connect(temporary, isolation_level=None)) as file:
+                file.execute("BEGIN")
+                for statement, parameters in statements:
+                    file.execute(statement, parameters)
+                file.execute("COMMIT")
     except OSError as error:
         if error.errno in NO_ROOM:
             raise LogUnavailable(

@@ -10,8 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from shoal.config.resolved import resolve
 from shoal.errors import SettingsError
 from shoal.files import atomic_file, read_password, read_secret, write_secret
+from shoal.privacy.ledger import Ledger
+from shoal.runtime.checkpoint import Checkpoint
+from shoal.server_node.history.store import HistoryStore
+from shoal.transports.sqlite.log import SqliteLog
+from tests.small_plant import plant
 
 
 def read(path: Path) -> bytes:
@@ -74,6 +80,28 @@ def test_only_its_owner_may_read_a_secret_whatever_the_umask(tmp_path: Path) -> 
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
+
+
+@pytest.mark.skipif(os.name != "posix", reason="rights as POSIX has them")
+def test_only_its_owner_may_read_a_database_under_the_usual_umask(tmp_path: Path) -> None:
+    """They hold readings, models and what was spent of the budget."""
+    before = os.umask(0o022)
+    try:
+        databases = [
+            SqliteLog(tmp_path / "log.db"),
+            Checkpoint(tmp_path / "checkpoint.db", "a"),
+            Ledger(tmp_path / "ledger.db", "a", "key"),
+            HistoryStore(resolve(plant()), tmp_path / "history.db"),
+        ]
+        databases[0].ensure("readings")
+        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+        for database in databases:
+            database.close()
+    finally:
+        os.umask(before)
+    assert {"log.db-wal", "history.db-wal"} <= modes.keys()
+    assert len(modes) >= 6
+    assert set(modes.values()) == {0o600}
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o610, 0o601])

@@ -21,7 +21,7 @@ from typing import Final
 
 from shoal.config.resolved import ResolvedContract
 from shoal.errors import LogUnavailable, MessageRejected, SettingsError
-from shoal.files import NO_ACCESS, primary_code, writing
+from shoal.files import NO_ACCESS, make_private, primary_code, writing
 from shoal.protocol.history import (
     BINS_KEPT,
     WITH_PLACES,
@@ -347,8 +347,9 @@ class HistoryStore:
         for name in (self._path.name, f"{self._path.name}-wal", f"{self._path.name}-shm"):
             self._path.with_name(name).unlink(missing_ok=True)
 
-    @staticmethod
-    def _created(name: str) -> sqlite3.Connection:
+    def _created(self, name: str) -> sqlite3.Connection:
+        if self._path is not None:
+            make_private(self._path)
         # A command may read the file while the server writes; neither takes longer than a moment.
         file = sqlite3.connect(name, timeout=5.0, isolation_level=None)
         try:

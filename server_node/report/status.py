@@ -133,6 +133,8 @@ class ServerStatus:
     ended: bool = False
     """whether the source of all readings has ended, and they are learnt: no client is expected to
     send more"""
+    unavailable: bool = False
+    """whether the newest attempt to read or write the log, or a file of the server, has failed"""
 
 
 def newest_clients(clients: Iterable[ClientStatus], most: int) -> list[ClientStatus]:

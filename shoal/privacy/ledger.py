@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from shoal.errors import InvalidState
-from shoal.files import sqlite_errors, writing
+from shoal.files import make_private, sqlite_errors, writing
 from shoal.privacy.base import UnitName
 
 NANO: Final = 10**9
@@ -282,6 +282,7 @@ class Ledger:
         self._owner = owner
         self.fingerprint = fingerprint
         with self._sqlite_errors():
+            make_private(path)
             # Without sqlite3's own transactions, which begin only with the first change: a check
             # before it would be outside.
             self._file = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None)

@@ -4,6 +4,7 @@ machines show."""
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -21,9 +22,12 @@ from shoal.protocol.published_contract import CONTRACT_KEY
 from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint
-from shoal.server_node.lease import MISSED_RENEWALS_MAX, LeaseHolder
+from shoal.server_node.bootstrap import StatusUpdater, initial_status
+from shoal.server_node.lease import MISSED_RENEWALS_MAX, LeaseHolder, LeaseRenewal
+from shoal.server_node.report.status import StatusBoard
 from shoal.transports.base import Log, latest
 from shoal.transports.sqlite.log import SqliteLog
+from tests.house.processes import wait_until
 from tests.server_node.server_fixture import ServerFixture
 from tests.small_plant import Clock, an_update, forged, plant
 
@@ -270,3 +274,47 @@ def test_a_checkpoint_keeps_its_identity(tmp_path: Path) -> None:
         with Checkpoint(tmp_path / name, "server") as checkpoint:
             identities.append(checkpoint.identity)
     assert identities[0] == identities[1] != identities[2]
+
+
+def test_a_server_that_cannot_renew_its_lease_on_a_full_disk_is_not_ready(tmp_path: Path) -> None:
+    """A server without work writes nothing else."""
+    site = ServerFixture(tmp_path)
+    config = Config(contract=site.contract)
+    clock = Clock(0.0)
+    holder = LeaseHolder(config, False, clock)
+    disk_is_full = threading.Event()
+    disk_is_full.set()
+
+    def open_log() -> Log:
+        if disk_is_full.is_set():
+            raise LogUnavailable("disk full")
+        return SqliteLog(tmp_path / "federation.db", durable=False)
+
+    renewal = LeaseRenewal(holder, open_log)
+    board = StatusBoard(initial_status(config, 0.0))
+    updater = StatusUpdater(board, lambda: clock.now, lambda: renewal.is_failing)
+    with site.server() as node, site.log() as log, holder.held(log, "one"):
+        updater.update(node)
+        assert board.status.ready
+        clock.now += RENEW_S
+        with renewal.running():
+            wait_until(lambda: renewal.is_failing)
+            updater.update(node)
+            assert (board.status.ready, board.status.unavailable) == (False, True)
+            disk_is_full.clear()
+            wait_until(lambda: not renewal.is_failing)
+        clock.now += RENEW_S
+        updater.update(node)
+        assert (board.status.ready, board.status.unavailable) == (True, False)
+
+
+def test_a_server_whose_log_fails_is_not_ready_until_it_steps_again(tmp_path: Path) -> None:
+    site = ServerFixture(tmp_path)
+    board = StatusBoard(initial_status(Config(contract=site.contract), 0.0))
+    updater = StatusUpdater(board)
+    with pytest.raises(LogUnavailable), updater.showing_failures():
+        raise LogUnavailable("disk full")
+    assert (board.status.ready, board.status.unavailable) == (False, True)
+    with site.server() as node:
+        updater.update(node)
+    assert (board.status.ready, board.status.unavailable) == (True, False)

@@ -50,6 +50,13 @@ def test_before_the_first_snapshot_every_path_responds_with_what_is_missing() ->
     assert client.get("/metrics").text == ""
 
 
+def test_not_ready_while_the_log_or_the_disk_fails_and_no_path_is_shown() -> None:
+    failing = client_of(a_status(a_contract(), ready=False, unavailable=True)).get("/readyz")
+    assert failing.status_code == 503
+    assert "cannot be read or written at present" in failing.text
+    assert "/" not in failing.text
+
+
 def test_ready_only_after_the_log_has_been_read() -> None:
     contract = a_contract()
     late = client_of(a_status(contract, ready=False, lag_records=7)).get("/readyz")

@@ -7,6 +7,7 @@ import json
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,7 +23,9 @@ from shoal.errors import SettingsError
 from shoal.protocol.messages import Snapshot
 from shoal.server_node.outputs.web import WebServer, create_app, page_server
 from shoal.server_node.outputs.web.page import SUBSCRIBERS_MAX
+from shoal.server_node.outputs.web.server import IDLE_TICK_S
 from shoal.server_node.report.status import ServerStatus, StatusBoard
+from tests.house.processes import wait_until
 from tests.server_node.web_changes import applied
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes
 
@@ -292,3 +295,29 @@ def test_too_many_subscribers_are_refused_until_one_leaves() -> None:
 def status_of_a_subscription(port: int) -> int:
     with subscribed(port) as subscriber:
         return subscriber.answer.status
+
+
+def test_a_server_without_connections_rests_and_still_answers_and_stops_at_once() -> None:
+    ticks: list[int] = []
+    with serving() as (_, port, web):
+        server = web._server
+        thread = web._thread
+        assert server is not None
+        assert thread is not None
+        on_tick = server.on_tick
+
+        async def counted(counter: int) -> bool:
+            ticks.append(counter)
+            return await on_tick(counter)
+
+        server.on_tick = counted  # type: ignore[method-assign]  # to count its calls
+        for _ in range(2):
+            assert status(port, "/livez") == 200
+            wait_until(lambda: not server._listener.has_connections)
+            ticks.clear()
+            thread.join(0.5)
+            assert len(ticks) <= 1
+        started = time.monotonic()
+        web.stop()
+        assert time.monotonic() - started < IDLE_TICK_S / 4
+        assert not thread.is_alive()

@@ -15,7 +15,7 @@ import pytest
 
 from shoal.errors import LogError, LogUnavailable, OffsetOutOfRange
 from shoal.transports.base import Headers, RecordBatch, TopicSettings
-from shoal.transports.sqlite.log import SqliteLog
+from shoal.transports.sqlite.log import QUIET_POLL_S, SqliteLog
 from shoal.transports.sqlite.schema import connect, writing
 from tests.transports.embedded import MIB, TOPIC, everything, locked, opened, values
 
@@ -68,6 +68,31 @@ def test_a_read_at_the_end_asks_only_whether_the_file_has_changed(path: Path) ->
             statements.clear()
             assert reader.read(TOPIC, after) == ([], after)
             assert statements == ["PRAGMA data_version"]
+
+
+@pytest.mark.parametrize(("quiet_s", "looks_min", "looks_max"), [(0.0, 20, 200), (60.0, 1, 5)])
+def test_a_reader_of_a_quiet_log_looks_four_times_a_second_and_one_of_a_busy_log_often(
+    path: Path, quiet_s: float, looks_min: int, looks_max: int
+) -> None:
+    statements: list[str] = []
+    with opened(path) as log:
+        assert log._connection is not None
+        assert log.read(TOPIC, {0: 0}) == ([], {0: 0})
+        log._read_s -= quiet_s
+        log._connection.set_trace_callback(statements.append)
+        log.read(TOPIC, {0: 0}, timeout_s=0.5)
+    # Two of them are before the first wait, and after the last one.
+    assert looks_min <= statements.count("PRAGMA data_version") <= looks_max
+
+
+def test_a_record_makes_the_reader_of_a_quiet_log_look_often_again(path: Path) -> None:
+    with opened(path) as log, opened(path) as writer:
+        log._read_s -= 60.0
+        assert log._quiet_pause_s() == QUIET_POLL_S
+        writer.publish(TOPIC, b"news")
+        writer.flush()
+        assert len(log.read(TOPIC, {0: 0}, timeout_s=60.0)[0]) == 1
+        assert log._quiet_pause_s() < QUIET_POLL_S / 2
 
 
 def test_a_read_at_the_end_finds_what_is_added_and_is_not_misled_by_a_caller(path: Path) -> None:

@@ -46,6 +46,27 @@ def written(path: Path, records: int = 1) -> Path:
     return path
 
 
+@pytest.mark.skipif(os.name != "posix", reason="locks as POSIX has them")
+def test_a_second_log_in_a_process_leaves_the_locks_of_the_first(tmp_path: Path) -> None:
+    """A lost lock would let another process delete the write-ahead log that is in use."""
+    path = written(tmp_path / "log.db")
+    take_shared_bytes = """
+        import fcntl, sys
+        with open(sys.argv[1], "r+b") as file:
+            try:  # SHARED_FIRST and SHARED_SIZE of SQLite's os.h
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 510, 0x40000002)
+                print("free")
+            except OSError:
+                print("locked")
+    """
+    with closing(SqliteLog(path)) as first:
+        assert len(first.read(TOPIC, {0: 0})[0]) == 1
+        with closing(SqliteLog(path)) as second:
+            assert len(second.read(TOPIC, {0: 0})[0]) == 1
+        assert run(take_shared_bytes, str(path)) == "locked\n"
+    assert run(take_shared_bytes, str(path)) == "free\n"
+
+
 def test_a_full_disk_is_worth_a_retry_and_the_retry_stores_everything_once(tmp_path: Path) -> None:
     program = """
         import resource, sys

@@ -246,10 +246,17 @@ class Endpoints:
 
     async def readyz(self, request: Request) -> Response:
         """200 once the records that were in the log at the start have been read; 503 with the
-        reason until then."""
+        reason until then, and while the log or the disk fails."""
         status = self._board.status
         if status.ready:
             return PlainTextResponse("ready\n")
+        if status.unavailable:
+            # No more: anybody may ask, and the error names files.
+            return PlainTextResponse(
+                "not ready: the log, or a file of the server, cannot be read or written at "
+                "present; the server's own log has the reason\n",
+                503,
+            )
         return PlainTextResponse(
             f"not ready: the log is being opened or read, {status.lag_records} updates are left\n",
             503,

@@ -117,6 +117,14 @@ class Listener(socket.socket):
         self._request_s = limits.request_s
         self._open: dict[int, Connection] = {}
         """descriptor -> connection"""
+        self.on_accept: Callable[[], None] = lambda: None
+        """called in the thread of the server for each connection that is accepted"""
+
+    @property
+    def has_connections(self) -> bool:
+        """Whether there may be open connections; one that has just closed counts until the next
+        `sweep`."""
+        return bool(self._open)
 
     def accept(self) -> tuple[socket.socket, Any]:
         """See `socket.accept`. `BlockingIOError` also while there is no room; asyncio then asks
@@ -136,6 +144,7 @@ class Listener(socket.socket):
         connection = Connection(accepted.family, accepted.type, accepted.proto, accepted.detach())
         connection.since = time.monotonic()
         self._open[connection.fileno()] = connection
+        self.on_accept()
         return connection, address
 
     def find(self, descriptor: int) -> Connection:
@@ -392,7 +401,7 @@ class WebServer:
         self._tls = tls
         self._limits = limits
         self._needs_token = needs_token
-        self._server: uvicorn.Server | None = None
+        self._server: SweepingServer | None = None
         self._thread: threading.Thread | None = None
 
     @property
@@ -454,7 +463,7 @@ class WebServer:
         if self._server is None or self._thread is None:
             return
         self._app.state.closing.set()
-        self._server.should_exit = True
+        self._server.request_exit()
         self._thread.join(STOP_GRACE_S)
         # A client that does not read its response would keep the thread alive, so its connection is
         # closed.
@@ -465,12 +474,48 @@ class WebServer:
         self._thread.join()
 
 
+TICK_S = 0.1
+"""seconds between two looks for connections that have taken too long, as long as there are any"""
+IDLE_TICK_S = 60.0
+"""seconds between two looks without connections: one that is accepted wakes the server"""
+TICKS_MAX = 864_000
+"""uvicorn counts this many ticks, a day's, and begins again"""
+
+
 class SweepingServer(uvicorn.Server):
-    """A server that looks ten times a second for connections that have taken too long."""
+    """A server that looks ten times a second for connections that have taken too long, and rests
+    while there are none."""
 
     def __init__(self, config: uvicorn.Config, listener: Listener) -> None:
         super().__init__(config)
         self._listener = listener
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._woken = asyncio.Event()
+        listener.on_accept = self._woken.set
+
+    async def main_loop(self) -> None:
+        """See `uvicorn.Server.main_loop`, which wakes ten times a second at any time."""
+        # Before the first look at `should_exit`, so that `request_exit` is never missed.
+        self._loop = asyncio.get_running_loop()
+        counter = 0
+        while not await self.on_tick(counter):
+            if self._listener.has_connections:
+                await asyncio.sleep(TICK_S)
+                counter = (counter + 1) % TICKS_MAX
+                continue
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), IDLE_TICK_S)
+            self._woken.clear()
+            # uvicorn renews the date in its headers at every tenth tick, and at this one.
+            counter = 0
+
+    def request_exit(self) -> None:
+        """Make it stop soon. For any thread."""
+        self.should_exit = True
+        if self._loop is not None:
+            # It may have ended by itself.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._woken.set)
 
     async def on_tick(self, counter: int) -> bool:
         """See `uvicorn.Server.on_tick`."""

@@ -57,6 +57,10 @@ SWEEP_S = 60.0
 POLL_S = (0.001, 0.01)
 """first and longest interval at which a waiting read checks for records; each is twice the one
 before"""
+QUIET_SHARE = 50
+QUIET_POLL_S = 0.25
+"""longest interval where nothing has come for long: 1/`QUIET_SHARE` of that time, and never more
+than this. A record that ends a silence waits for 2 % of it, and an idle machine rests"""
 
 
 class SqliteLog:
@@ -99,6 +103,8 @@ class SqliteLog:
         self._ended: dict[str, tuple[int, Positions]] = {}
         """topic -> (version of the file, positions) at which a read has found nothing more"""
         self._swept_s = -math.inf
+        self._read_s = time.monotonic()
+        """time at which a read has last found a record, monotonic"""
         self._wal_bytes_allowed = WAL_BYTES_MAX
         self._connection: sqlite3.Connection | None = connect(
             self._path, durable=durable, file_bytes_max=file_bytes_max, wait_s=wait_s
@@ -218,7 +224,7 @@ class SqliteLog:
         # SQLite takes no numpy integers
         at = {int(partition): int(position) for partition, position in at.items()}
         until = time.monotonic() + timeout_s
-        pause_s = POLL_S[0]
+        pause_s = max(POLL_S[0], self._quiet_pause_s())
         with self._open() as db:
             found = self._topic(db, topic)
             while True:
@@ -231,6 +237,8 @@ class SqliteLog:
                         )
                     if ended and at:
                         self._ended[topic] = (version, dict(after))
+                    if records:
+                        self._read_s = time.monotonic()
                     if records or not at:
                         return records, after
                 while True:
@@ -242,7 +250,11 @@ class SqliteLog:
                     time.sleep(min(pause_s, left_s))
                     # Twice as long each time: a busy log is answered at once, and an idle one costs
                     # next to nothing.
-                    pause_s = min(2 * pause_s, POLL_S[1])
+                    pause_s = min(2 * pause_s, max(POLL_S[1], self._quiet_pause_s()))
+
+    def _quiet_pause_s(self) -> float:
+        """Seconds between two looks of a reader that has read nothing for long."""
+        return min((time.monotonic() - self._read_s) / QUIET_SHARE, QUIET_POLL_S)
 
     def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
         """See `Log.bounds`."""

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shoal.errors import LogError, LogFolderMissing, LogUnavailable, SettingsError, ShoalError
-from shoal.files import primary_code, writing
+from shoal.files import make_private, primary_code, writing
 from shoal.transports.base import TopicSettings
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -184,6 +184,7 @@ def connect(
             f"log {str(path)!r}: must be a file in an existing folder; create the folder first"
         )
     with log_file_errors(path):
+        make_private(path)
         db = sqlite3.connect(path, timeout=wait_s, isolation_level=None)
         try:
             _when_unlocked(db, path, wait_s)
