@@ -125,8 +125,7 @@ class Clients:
         """client -> when its newest updates were made, by its own clock, so that a late reader
         knows it too"""
         self._spans: dict[str, deque[tuple[float, float, int]]] = {}
-        """client -> (oldest, newest, readings) of its newest updates, by the times of readings,
-        since this start"""
+        """client -> (oldest, newest, readings) of its newest updates, by the times of readings"""
         self._groups = ClientGroups()
 
     def __len__(self) -> int:
@@ -335,14 +334,18 @@ class Clients:
         self._sequences = {}
         self._totals = {}
         self._made_at = {}
+        self._spans = {}
         self._rejected = {}
         self._incarnations = {}
         try:
             for client, saved in values_by_client(state["known"]).items():
-                windows, totals, times, rejected, incarnations = saved
+                windows, totals, times, rejected, incarnations, spans = saved
                 self._sequences[client] = restored_sequences(windows)
                 self._totals[client] = list(totals)
                 self._made_at[client] = list(times)
+                if spans:
+                    newest = [(first, last, readings) for first, last, readings in spans]
+                    self._spans[client] = deque(newest, maxlen=INTERVALS_MAX)
                 if rejected is not None:
                     self._rejected[client] = int(rejected)
                 if incarnations:
@@ -367,6 +370,7 @@ class Clients:
             self._made_at.get(client, []),
             self._rejected.get(client),
             list(self._incarnations.get(client, [])),
+            [list(span) for span in self._spans.get(client, ())],
         ]
 
 

@@ -12,6 +12,7 @@ from shoal.config.contract import parse_contract
 from shoal.config.privacy_report import spent_in_a_day
 from shoal.config.resolved import resolve
 from shoal.privacy.formal import EPSILON_WEAK, beliefs
+from shoal.protocol.codec import pack, unpack
 from shoal.protocol.rejected import REASONS
 from shoal.server_node.models.clients import Clients, client_statuses
 from shoal.server_node.models.sequences import Content
@@ -121,6 +122,9 @@ def test_readings_that_are_fed_long_after_they_were_taken_count_by_their_own_tim
     assert status.readings == 3200
     assert status.daily is not None
     assert status.daily.readings == pytest.approx(100.0)
+    restarted = Clients()
+    restarted.restore(unpack(pack(rows.state())))
+    assert restarted.daily_rate("attic") == rows.daily_rate("attic"), "a restart forgets no times"
     replayed = Clients()
     for number in range(9):
         replayed.take(

@@ -129,6 +129,7 @@ function rulesNote(shown) {
 
 const UNFOLDED_MAX = 6;
 const REASONS = {
+  unreadable: "that the log cannot read",
   type: "of another type",
   version: "of another version of shoal",
   oversized: "too large",
