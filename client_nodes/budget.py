@@ -120,7 +120,7 @@ class Budget:
             return places
         self._read_others()
         # The most places with which a person has not spent more than the limit; -1 where one has
-        # already.
+        # already. Found by bisection, as the spending never falls with more places.
         allowed = bisect_right(range(places + 1), self._limit, key=self._spent_with) - 1
         if allowed <= 0 and not self._reached:
             spent = self._spent_with(0)

@@ -324,6 +324,8 @@ class CountWindows:
             return moved
         common = common_places(before, contract.contract)
         rows = np.full((len(state["rows"]), contract.width), np.nan)
+        # Bounds may have moved too, and kernels do not check: a row outside of every bin would be
+        # counted anywhere.
         rows[:, common.after] = np.clip(common.moved(state["rows"]), 0.0, 1.0)
         if contract.learns_gaps:
             return {**moved, "rows": rows}
@@ -382,6 +384,7 @@ class CountWindows:
         """Raises `InvalidState` unless the ledger continues what was released."""
         if self._ledger is None:
             return
+        # A model that has counted no window yet has no charge that the ledger could lack.
         counted = [
             model.stream for model in self._models if self._begun.get(model.name, 0) < self.closed
         ]

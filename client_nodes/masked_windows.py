@@ -111,6 +111,8 @@ class MaskedModel:
         names = contract.federation, contract.digest, model.name
         self._secret = client_secret(noise_key, names)
         self._public = client_public(self._secret)
+        # The log's name is in it: messages in a log that was created anew have other masks, and so
+        # never show the difference to those of the log before.
         self._pairs = [
             pair_key(self._secret, helper.key, (*names, helper.name, client, log_name(log)))
             for helper in self._mode.helpers
@@ -170,6 +172,7 @@ class MaskedModel:
         name = message_name(opened.round, window.number, opened.plan)
         nonce = synthetic_nonce(self._secret, name, counts.astype("<i8").tobytes())
         named = message_name(opened.round, window.number, opened.plan, nonce)
+        # Modulo 2^32, where masks are uniform: what is masked says nothing of the count.
         masked = counts.astype(np.uint32)
         for pair in self._pairs:
             masked += mask(pair, named, len(counts))
@@ -396,6 +399,7 @@ class MaskedWindows(CountWindows):
             self._pending = PendingWindow(
                 saved.pending.rows, saved.pending.valid, saved.pending.number
             )
+        # Last, because it compares the ledger with what the models have charged.
         super().restore(state)
 
     def reset_published(self, now: float) -> None:

@@ -84,8 +84,10 @@ class OwnUpdates:
         self._topic = contract.contract.updates_topic
         self._key = None
         if noise_key is not None:
+            # A key of its own: what is made with it is published, and the noise key stays secret.
             self._key = hashlib.sha256(b"shoal author 1" + noise_key).digest()
         self._key_is_new = key_is_new
+        # Random, as processes that run from copies of one folder have all else in common.
         self._incarnation = secrets.token_bytes(INCARNATION_BYTES)
         self._seen: Positions = {}
         """end of the log some time ago; everything of this client before was looked at"""
@@ -106,6 +108,7 @@ class OwnUpdates:
         """
         if self._key is None:
             return
+        # Asked once, before reading: a log that others write to would never be read to its end.
         ends = self._ends()
         try:
             for record in self._records(ends):

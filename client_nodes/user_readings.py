@@ -61,6 +61,8 @@ class UserReadings:
             return valid
         counted = np.zeros(len(valid), dtype=np.bool_)
         for place in np.flatnonzero(valid).tolist():
+            # Two users with one digest would share a place; 128 bits make that rarer than a broken
+            # disk.
             user = hashlib.blake2b(users[place], digest_size=DIGEST_BYTES).digest()
             time = times[place]
             before = self._counted.setdefault(user, [])

@@ -259,6 +259,7 @@ class HelperNode:
             published = HelperSum.decode(record.value, record.headers)
             model = self._model(published)
         except MessageRejected:
+            # What is no sum of this federation can be written by others, and stops no helper.
             return
         is_newest = (published.round, published.batch) == (model.round, model.batch)
         is_newest |= published.batch == model.batch_before

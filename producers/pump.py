@@ -153,6 +153,7 @@ class Pump:
 
     def close(self) -> None:
         """Save the bookmark and close everything; the next start stores what is not stored."""
+        # With an older bookmark the next start reads more again; the logs show what they have.
         with contextlib.suppress(LogUnavailable):
             if not self._pending and self._next_number is not None:
                 self._save_position(self._clock())

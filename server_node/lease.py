@@ -109,6 +109,8 @@ class LeaseHolder:
 
     def _acquire(self, instance: str) -> None:
         ensure_topics(self._log, self._config.contract, self._config.log)
+        # Without an own one, a lease is not measured by its generation: this server does not know how many
+        # there have been since it ran.
         self._own = None
         self._positions = beginning(self._log, self._topic)
         greatest = self._read_greatest()
@@ -123,6 +125,8 @@ class LeaseHolder:
         )
         self._publish(self._own)
         self._renewal_due = self._clock() + self._renew_s
+        # Once: after an error of its node, this server must not take the lease from the one that
+        # has it by then.
         self._take_over = False
         self._watched = None
         log_event("lease_acquired", generation=generation)

@@ -275,6 +275,7 @@ class ServerNode:
         self._monitoring.resumed(self._models, clients, restored=restored)
         self._outbox.publish_pending()
         publish_contract(self._log, self._resolved)
+        # After the outbox: a kill between storing and this left records that the history lacks.
         self._history.catch_up(self._log)
 
     def _restore(self) -> bool:

@@ -99,6 +99,7 @@ def find_cycles(source: HistorySource, contract: Contract, model: str) -> list[C
     extent = source.extent(model, COARSE_S)
     if extent is None:
         return []
+    # The extent is that of half hours; the bin of six hours that holds its start begins earlier.
     bins = list(source.each_bin(model, PLACES_S, extent[0] - PLACES_S, extent[1]))
     cycles = []
     for period, (phase_s, period_s, origin) in PERIODS.items():

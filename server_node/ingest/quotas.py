@@ -62,6 +62,7 @@ class Quotas:
 
     def __init__(self, settings: ServerSettings) -> None:
         self._regions = frozenset(settings.regions)
+        # Without `clients` any name may send: regions alone must not make it a list of who may.
         self._allowed = frozenset(settings.clients and (*settings.clients, *settings.regions))
         self._names_max = settings.clients_max
         self._rate = settings.client_updates_per_s
@@ -142,6 +143,7 @@ class Quotas:
 
     def begin_again(self) -> None:
         """The log is read from its start once more."""
+        # Empty, as at the first reading: the same records have to be refused again.
         self._clients = {}
         self._requests = {}
         self._groups.begin_again(self._names)
@@ -186,6 +188,7 @@ class Quotas:
             )
         # Names that come once, each with a rejected record, must not fill the memory: what has no
         # accepted update is forgotten. It then may send as much as a new client.
+        # At twice as many as stay, so that not every new name costs a search through all of them.
         if len(self._clients) > 2 * self._names_max:
             self._clients = {
                 name: buckets for name, buckets in self._clients.items() if name in self._names

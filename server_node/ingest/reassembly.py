@@ -26,6 +26,7 @@ WAITING_BYTES_MAX = 128 * MIB
 """bytes of their chunks, which are kept in memory and in every checkpoint"""
 CLIENT_BYTES_MAX = UPDATE_BYTES_MAX
 """bytes of the chunks of one client, of all models together"""
+# Counted in chunks and not in seconds, so that reading the log again drops the same updates.
 STALE_AFTER_CHUNKS = 4096
 """newest chunks; an update that has none among them may be dropped where room is needed"""
 

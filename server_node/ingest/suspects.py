@@ -293,6 +293,7 @@ class HelperCheck:
         total = np.zeros(close.cells, dtype=np.uint32)
         for entry in entries:
             total += self._mask(name, key, entry, close.round, close.plan, close.cells)
+        # Masks are added modulo 2^32: only the difference, taken as signed, is the noise.
         noise = signed_counts(total - words_of(sums[name].total)).astype(np.float64)
         squares = noise**2 / self._mode.variance
         if float(squares.max()) > REACH**2:
@@ -301,6 +302,7 @@ class HelperCheck:
         # of freedom a cell. Its low quantile, by the cube root transformation.
         # Source: Wilson and Hilferty, The Distribution of Chi-Square, 1931.
         spread = 2.0 / (9.0 * len(noise))
+        # With few cells the transformed quantile falls below 0, where no sum of squares can be.
         low_quantile = len(noise) * max(0.0, 1.0 - spread - TOO_LITTLE * math.sqrt(spread)) ** 3
         if float(squares.sum()) < low_quantile:
             return LITTLE_NOISE

@@ -92,6 +92,7 @@ class Access:
 
     def is_token(self, given: str) -> bool:
         """Whether `given` is the token; how long that takes does not tell how much is right."""
+        # Digests have one length, and are bytes: texts that are not ASCII cannot be compared so.
         return bool(self.token) and hmac.compare_digest(_digest(given), _digest(self.token))
 
     def new_session(self) -> str:
@@ -359,6 +360,7 @@ class Sessions:
 
 def _with_cookie(response: Response, request: Request, value: str, max_age_s: int) -> Response:
     secure = request.url.scheme == "https"
+    # Neither a script in the page nor a request from the page of another site gets the session.
     response.set_cookie(
         cookie_name(secure=secure),
         value,
