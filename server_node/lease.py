@@ -109,8 +109,8 @@ class LeaseHolder:
 
     def _acquire(self, instance: str) -> None:
         ensure_topics(self._log, self._config.contract, self._config.log)
-        # Without an own one, a lease is not measured by its generation: this server does not know how many
-        # there have been since it ran.
+        # Without an own one, a lease is not measured by its generation: this server does not know
+        # how many there have been since it ran.
         self._own = None
         self._positions = beginning(self._log, self._topic)
         greatest = self._read_greatest()
