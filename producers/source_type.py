@@ -236,7 +236,12 @@ class MessageSource(SourceType):
         """See `SourceType.run`. It waits while a broker or a disk is unavailable."""
         stream = self.stream(task)
         contract = task.config.contract
-        log_event("started", federation=contract.federation, contract=contract.digest)
+        log_event(
+            "started",
+            federation=contract.federation,
+            contract=contract.digest,
+            client=self.client_name(task.options),
+        )
         with (
             stopped_by_signals() as stop,
             closing(display_on(sys.stderr, time.monotonic, task.as_json)) as display,

@@ -63,7 +63,8 @@ if TYPE_CHECKING:
 
 PREFIX = "SHOAL"
 OPTIONS = {
-    "client": {"CONFIG", "NAME", "UNTIL_IDLE", "JSON", "VERBOSE", "NO_WAIT"},
+    "client": {"CONFIG", "NAME", "UNTIL_IDLE", "JSON", "VERBOSE", "NO_WAIT"}
+    | {"AFTER_RESTORE", "LOST_WINDOWS"},
     "events": {
         "FORWARD_CLIENT",
         "LIST_CLIENT",

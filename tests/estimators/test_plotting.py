@@ -71,7 +71,7 @@ def test_a_tree_that_has_counted_too_little_is_drawn_too() -> None:
 def test_one_feature_is_a_line_and_nothing_learnt_is_an_error() -> None:
     ax = ClusterTree().fit(three_blobs(d=3)[:, 1:2]).plot()
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("feature 0", "")
-    with pytest.raises(AttributeError, match="before the first row"):
+    with pytest.raises(AttributeError, match="has learnt nothing yet"):
         ClusterTree().plot()
 
 
@@ -89,7 +89,7 @@ def test_one_feature_is_a_line_and_nothing_learnt_is_an_error() -> None:
     ids=lambda one: type(one).__name__,
 )
 def test_estimators_in_rounds_are_drawn_in_the_units_of_the_rows(model: Any) -> None:
-    with pytest.raises(shoal.errors.ShoalError, match="call fit first"):
+    with pytest.raises(shoal.errors.ShoalError, match="call fit before plot"):
         model.plot()
     rows = 100 + 50 * three_blobs(900)
     ax = model.fit(rows).plot(features=(1, 2))
