@@ -58,6 +58,7 @@ def place_of(
     share = weight / total if total > 0.0 else np.full(len(weight), 1.0 / len(weight))
     mean = share @ means
     for feature in circular:
+        # The mean of directions: that of .01 and .99 is 0 and not .5.
         direction = complex(share @ np.exp(2j * np.pi * means[:, feature]))
         mean[feature] = np.angle(direction) / (2.0 * np.pi) % 1.0
     between = np.square(_differences(means, mean, circular))

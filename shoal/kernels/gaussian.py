@@ -61,6 +61,7 @@ def log_densities(covariance_type: str, rows: Floats, means: Floats, whiten: Flo
             squared = _squared_deviations(rows, means, whiten).T
             log_determinants = _log_determinants(whiten)
         elif covariance_type == "full":
+            # A component in each line of memory: NumPy is slow at many short rows.
             squared = np.empty((k, len(rows))).T
             for component in range(k):
                 deviations = (rows - means[component]) @ whiten[component]
@@ -222,6 +223,7 @@ def _positive_definite(covariances: Floats, ridge: float, noise: Floats) -> Floa
     for matrix, grain in zip(covariances, noise, strict=True):
         values, directions = np.linalg.eigh(matrix)
         trusted = max(CONDITION_MIN * float(values[-1]), float(grain))
+        # Others keep their bits: put together again, a matrix differs in its last digits.
         if values[0] < max(0.5 * ridge, trusted):
             matrix[...] = (directions * np.maximum(values, max(ridge, trusted))) @ directions.T
     return pack_symmetric(covariances)
@@ -253,6 +255,7 @@ def affinity(
         gap = other_means - means[component]
         squared = np.einsum("kd,kd->k", gap, np.linalg.solve(between, gap[:, :, None])[:, :, 0])
         size = np.linalg.slogdet(between)[1] - (our_size[component] + their_size) / 2
+        # Rounding could leave an overlap of more than 1.
         out[component] = np.exp(np.minimum(-squared / 8 - size / 2, 0.0))
     return out
 

@@ -80,6 +80,7 @@ class CountNoise:
             hashlib.shake_256(seed).digest(_WORD_BYTES * cells), dtype="<u8"
         ) >> np.uint64(1)
         noise = self._lookup.find(words) - self.reach
+        # About one draw in e^16 escapes, so a loop over these takes hardly any time.
         for cell in np.flatnonzero(np.abs(noise) == self.reach).tolist():
             noise[cell] += int(np.sign(noise[cell])) * self._farther(seed, cell)
         return noise
@@ -90,6 +91,8 @@ class CountNoise:
         level = 0
         step = self.reach
         while step == self.reach:
+            # A longer message than the seed alone, another one for each cell and level: its bits
+            # are of no other use.
             place = b"farther" + cell.to_bytes(8, "little") + level.to_bytes(8, "little")
             word = (
                 int.from_bytes(hashlib.shake_256(seed + place).digest(_WORD_BYTES), "little") >> 1
@@ -119,6 +122,7 @@ def count_noise(epsilon: float, readings_max: int = 1) -> CountNoise:
         )
     scale = Decimal(2 * readings_max) / Decimal(epsilon) * SCALE_SLACK
     ratio = _EXACT.exp(-1 / scale)
+    # At the largest epsilon sixteen scales are less than one reading.
     reach = max(1, int(TABLE_SCALES * scale))
     power = [Decimal(1)]
     for _ in range(reach):

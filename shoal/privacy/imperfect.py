@@ -113,6 +113,7 @@ class CoarseReadings:
         words = self._random.draw(
             places, np.zeros((len(readings), 1), dtype=np.int64), len(self._coarse)
         )
+        # 53 bits, as many as a float below 1 can hold evenly.
         share = (words >> np.uint64(11)).astype(np.float64) * _UNIT
         values = readings[:, self._coarse]
         half = self._steps[self._coarse] / 2.0
@@ -323,6 +324,7 @@ class FilledGaps:
         at = np.asarray(places, dtype=np.int64).reshape(-1, 2)
         if not lacks.any():
             released = self._measured.privatise(readings, at)
+            # For its memory alone: later readings may lack values.
             self._earlier.fill(released.rows)
             return released
         # A constant stands in: what is released for it is thrown away.

@@ -128,6 +128,8 @@ class KeyedRandomness:
 
         They show whether these are those of an earlier run, and nothing of the key.
         """
+        # The function of the prefix alone, which is the message of no reading: no noise is made of
+        # it.
         return self._prefix.hexdigest(8)
 
     def draw(self, places: Places, grid: Ints, words: int) -> Words:
@@ -169,6 +171,7 @@ def _checked(places: Places, n: int) -> Ints:
         raise InvalidData(
             f"{n} readings need {n} places (partition, offset), not an array of shape {array.shape}"
         )
+    # Cut off to the width of its field, a place could become another one and share its noise.
     if n and (array.min() < 0 or array[:, 0].max() >= 2**32):
         raise InvalidData("a place is a partition in 0..2^32-1 and an offset from 0 on")
     return array

@@ -229,6 +229,7 @@ def discrete_laplace(epsilon: float, fine: int = FINE_STEPS) -> DiscreteLaplace:
     scale = fine
     while epsilon * scale < fine:
         scale *= 2
+    # Rounded down: one step more would cost more than `epsilon`.
     steps = int(epsilon * scale)
     inner = [geometric_digit(fine, 1, scale)]
     if scale > fine:

@@ -323,6 +323,7 @@ class Masked(PrivacyMode):
             if features <= features_max:
                 break
         deviation = math.sqrt(self.variance * self._noises)
+        # The signal grows with the root of the windows: solved for their number.
         return max(1, math.ceil((signal_needed * deviation / (clients * readings)) ** 2))
 
     def noise(self) -> GaussianNoise:

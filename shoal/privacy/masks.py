@@ -50,6 +50,7 @@ def client_secret(noise_key: bytes, names: Iterable[str]) -> bytes:
     `names` are what it is for: federation, contract and model. Each has a secret of its own, so
     that neither public keys nor nonces show whether the same counts were published elsewhere.
     """
+    # `person` keeps it apart from whatever else follows from the noise key.
     return hashlib.blake2b(
         _digests(names), key=noise_key, digest_size=SECRET_BYTES, person=b"shoal masks 1"
     ).digest()
@@ -96,7 +97,9 @@ def mask(pair: bytes, name: bytes, cells: int) -> Words32:
     """The mask (cells,), modulo 2^32, of the message of this name between the two that share
     `pair`."""
     key = hashlib.blake2b(name, key=pair, digest_size=SECRET_BYTES).digest()
+    # A counter from 0 is safe, as the key is of this one message: no stream is used twice.
     stream = Cipher(algorithms.AES(key), modes.CTR(_ZERO)).encryptor().update(bytes(4 * cells))
+    # Little-endian on every machine: client and helper must compute the same words.
     return np.frombuffer(bytes(stream), dtype="<u4")
 
 
@@ -125,6 +128,7 @@ def _digests(names: Iterable[str]) -> bytes:
 
 
 def _exchange_key(secret: bytes) -> X25519PrivateKey:
+    # A label for each of the two keys of one secret: neither tells anything of the other.
     return X25519PrivateKey.from_private_bytes(hashlib.sha256(b"shoal agree 1" + secret).digest())
 
 

@@ -150,6 +150,7 @@ class Cells:
             else:
                 # Even any two of a cluster may be merged, and too many are left: there are more
                 # clusters than cells, so the lightest cells are removed.
+                # Stable, so that of equally heavy cells the older ones stay, on every machine.
                 heaviest = np.argsort(-self.mass, kind="stable")[:n_left]
                 self.keep(np.isin(np.arange(len(self)), heaviest))
 

@@ -129,6 +129,8 @@ class ClusterTreeClient(Half[ClusterTreeOptions, ClusterTreeClientState]):
         if self._learnt < READINGS_MIN:
             return _update_arrays(empty_sketch(self._width or 0))
         sketched_rows = self._latest[: len(self._latest) - self._buffered]
+        # The few rows of a block begun do not show which columns are coarse; with those before they
+        # do.
         published = self._with_block(self._sketch, self._buffer, 1, before=sketched_rows)
         if self._history_is_due:
             published = self._thinned_history().with_more(published)
@@ -197,6 +199,7 @@ class ClusterTreeClient(Half[ClusterTreeOptions, ClusterTreeClientState]):
         """The history with its masses reduced to `HISTORY_READINGS` readings in all, each point at
         least one."""
         history = self._with_block(self._history, self._history_buffer, HISTORY_EVERY)
+        # Whole numbers of readings, as an update has: a point of less than one would be none.
         share = min(1.0, HISTORY_READINGS / float(history.mass.sum()))
         return history._replace(mass=np.maximum(1.0, np.floor(history.mass * share)))
 

@@ -163,6 +163,7 @@ class Recent(NamedTuple):
 
     def times(self, share: float) -> Recent:
         """A share of them."""
+        # A variance grows with the square of a factor.
         return Recent(self.readings * share, self.noise * share**2, self.counted * share)
 
 
@@ -203,6 +204,7 @@ class LateCounts:
         counts = None if counted_in is None else _axis_counts(counted_in, block, variance)
         if counts is None:
             return None
+        # Ends, as every leaf went into one with a higher number.
         while number in self._former:
             former = self._former[number]
             counts = counts._replace(exposure=counts.exposure * former.share)

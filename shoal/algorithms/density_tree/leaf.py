@@ -168,6 +168,7 @@ class Leaf:
         before = counts[:zoom]
         after = counts[zoom : BINS - span]
         fine = counts[BINS - span :]
+        # A coarse bin below fine ones is the sum of that many counts, each with noise of its own.
         noise[zoom : zoom + span] *= BINS // span
         return np.concatenate([before, fine.reshape(span, -1).sum(axis=1), after]), noise
 

@@ -271,6 +271,7 @@ class CountingPlan:
         """Rows (m, d) with their leaves (m,) -> (m,) the block of cells drawn for each, (m,) the
         place on its axis."""
         of_leaf = np.diff(self._sampled_before)[leaf]
+        # The upper bits of the product choose as evenly as a remainder, without a division.
         block = self._sampled_before[leaf] + ((words.astype(np.int64) * of_leaf) >> 32)
         return block, self.axes.positions(x, np.arange(len(x)), sampled_axes[block])
 

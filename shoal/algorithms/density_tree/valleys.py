@@ -103,6 +103,7 @@ def ends_meet(feature: int, last: Leaf, first: Leaf, filled: float) -> bool:
     """Whether there is no valley where a circular feature ends in one leaf, at 1, and begins in
     another, at 0."""
     widths = [float(leaf.bin_width[feature]) for leaf in (last, first)]
+    # No wider than the leaf itself: nothing beyond it is counted in it.
     step = min(max(*widths, ENDS_WIDTH), *(BINS * width for width in widths))
     meeting = _Meeting([(last, feature)], [(first, feature)], 1.0, 0.0, 0.0, 1.0, step)
     return _saddle(meeting).is_filled(filled, sure=1.0)

@@ -121,6 +121,7 @@ def find_cut(cells: Floats, pairs: Floats, pairs_2: Floats) -> CellSets | None:
     core = np.stack([along < 1 / 3, along > 2 / 3], axis=1).astype(np.float64)
     jumps = core.T @ pairs_2 @ core
     both_ways = min(jumps[0, 1], jumps[1, 0])
+    # Half of the crossings leave one side and half the other one; the floor divides by no zero.
     dwell = changes.sum(axis=1) / np.maximum(crossed / 2, 0.5)
     if both_ways < CUT_JUMPS_MIN or 2 * both_ways < DIRECT_MIN * crossed or dwell.min() < DWELL_MIN:
         return None
@@ -136,6 +137,7 @@ def cuts_midway(values: Floats, mass: Floats) -> list[Floats]:
     order = np.argsort(values, kind="stable")
     share = np.cumsum(mass[order]) / mass.sum()
     cuts = []
+    # This is k-means with two centres: where it ends depends on where it starts.
     for start in CUT_STARTS:
         above = values > values[order][min(int(np.searchsorted(share, start)), len(values) - 1)]
         for _ in range(len(values)):  # each step that changes something lowers the sum of squares

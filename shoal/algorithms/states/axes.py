@@ -92,6 +92,7 @@ class Axes:
         )
         reduced = _joined(groups, features)
         steps = reduced[OVERLAP:] - reduced[:-OVERLAP]
+        # The difference of two tiles has twice the covariance of one.
         within = steps.T @ steps / max(1, 2 * len(steps))
         within = (1 - DIAGONAL) * within + DIAGONAL * np.diag(np.diag(within))
         values, vectors = np.linalg.eigh(within)

@@ -56,6 +56,7 @@ def _autocorrelation(stretches: Floats) -> Floats:
     length = stretches.shape[1]
     lags = np.arange(length // 2 + 1)
     gaps = stretches - stretches.mean(axis=1)[:, None]
+    # Padded with zeros: the transform is circular, and would relate the end to the beginning.
     size = 1 << (length + len(lags) - 1).bit_length()
     power = np.abs(np.fft.rfft(gaps, size, axis=1)) ** 2
     lagged = np.fft.irfft(power, size, axis=1)[:, : len(lags)]

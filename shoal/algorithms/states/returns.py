@@ -144,6 +144,7 @@ def is_cycle(blocks: Floats, state: Ints, longest: int) -> bool:
     gaps = (member.T @ blocks / member.sum(axis=0)[:, None])[number] - blocks.mean(axis=0)
     total = blocks.var(axis=0)
     gaps = gaps[:, (gaps**2).mean(axis=0) > EXPLAINED_MIN * np.maximum(total, 1e-12)]
+    # Padded with zeros: the transform is circular, and would relate the end to the beginning.
     size = 1 << (n + longest).bit_length()
     power = np.abs(np.fft.rfft(gaps, size, axis=0)) ** 2
     lagged = (

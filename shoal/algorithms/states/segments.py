@@ -119,6 +119,7 @@ class Tiles:
     def abruptness(self, before: Segment, after: Segment) -> float:
         """Change within two tiles at a boundary, along the difference of its sides, in units of its
         usual size along the stream; negative where it goes the other way."""
+        # When a boundary is undone most others are as they were, so their values are kept.
         key = (*before.span, after.span[1])
         if key not in self._abruptness:
             way = after.mean - before.mean
@@ -197,6 +198,7 @@ def weakest_boundary(
     squared = (ways**2).sum(axis=1)
     q = means.shape[1]
     error = np.linalg.solve(noise_of(segments), ways.T).T
+    # The variance of the difference of two means is the noise over this.
     weight = lengths[:-1] * lengths[1:] / (lengths[:-1] + lengths[1:])
     significance = (ways * error).sum(axis=1) * weight / q
     stay = QUARTERS * squared / (spreads[:-1] + spreads[1:] + 1e-9)
@@ -210,6 +212,7 @@ def weakest_boundary(
     count = 2 * (QUARTERS - 1)
     usual = (near + JUMPS_POOLED * pooled) / (count + JUMPS_POOLED)
     step = ((quarters[1:, 0] - quarters[:-1, -1]) * along).sum(axis=1)
+    # With its sign: a step against the difference of the sides is no boundary between them.
     jump = np.sign(step) * step**2 / (usual + 1e-9)
     tests = [
         significance / thresholds.significance,
