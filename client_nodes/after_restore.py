@@ -171,9 +171,8 @@ def _charge(ledger: Ledger, contract: ResolvedContract, lost: Lost, now: float) 
             first = ledger.masked_windows(model.name)
             for number in range(first, first + lost.windows):
                 # Whatever the budget is: it is spent already.
-                ledger.charge_masked(
-                    MaskedRelease(model.name, number, window, cost), now, None, None
-                )
+                release = MaskedRelease(model.name, number, window, cost)
+                ledger.charge_masked(release, now, None, None, is_published=True)
             continue
         # Models that learn from the same counts are charged once.
         epsilon_of_stream[model.counts.stream] = model.epsilon or 0.0

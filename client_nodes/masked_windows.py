@@ -99,7 +99,11 @@ class MaskedModel:
         log: bytes,
     ) -> None:
         """`log`: the identity of the topic of updates."""
-        from shoal.privacy.masks import client_public, client_secret, pair_key  # noqa: PLC0415 - needs an extra
+        from shoal.privacy.masks import (  # noqa: PLC0415 - needs an extra
+            client_public,
+            client_secret,
+            pair_key,
+        )
 
         assert model.counts is not None
         self._contract = contract
@@ -172,7 +176,7 @@ class MaskedModel:
         name = message_name(opened.round, window.number, opened.plan)
         nonce = synthetic_nonce(self._secret, name, counts.astype("<i8").tobytes())
         named = message_name(opened.round, window.number, opened.plan, nonce)
-        # Modulo 2^32, where masks are uniform: what is masked says nothing of the count.
+        # Modulo 2^32 a mask is uniform, so a masked count is uniform too, whatever the count is.
         masked = counts.astype(np.uint32)
         for pair in self._pairs:
             masked += mask(pair, named, len(counts))

@@ -277,7 +277,7 @@ _MILLS_DIRECT: Final = 25.0
 
 
 def epsilon_of(rho: float, delta: float) -> float:
-    """The epsilon that a total charge of `rho` guarantees but for a probability of `delta`.
+    """The epsilon that a total charge of `rho` guarantees together with `delta`.
 
     It is exact for continuous Gaussian noise (Balle and Wang 2018, theorem 8), of which rounds that
     add up to this rho are no worse than a single one, whatever was learnt from those before (Dong,
@@ -304,6 +304,25 @@ def epsilon_of(rho: float, delta: float) -> float:
             high = middle
     # The upper end, so that an error of the search states too much and never too little.
     return high * (1.0 + _SLACK)
+
+
+def chance_beyond(rho: float, epsilon: float) -> float:
+    """A bound on the probability that what a total charge of `rho` publishes multiplies somebody's
+    odds by more than exp(epsilon); larger than the delta of this epsilon.
+
+    With L the logarithm of the odds' factor, delta(e) is at least the mean of 1 - exp(e - L) where
+    L is above e, and so at least P(L > epsilon) (1 - exp(e - epsilon)) for each e below epsilon:
+    the bound is the smallest quotient of the two over a hundred such e. Like `epsilon_of` it also
+    holds for what is computed from the results.
+    """
+    mu = math.sqrt(2.0 * rho)
+    quotients = [1.0]
+    for percent in range(100):
+        nearer = epsilon * percent / 100.0
+        quotients.append(
+            gaussian_delta(mu, nearer) * (1.0 + _SLACK) / -math.expm1(nearer - epsilon)
+        )
+    return min(quotients)
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:

@@ -204,11 +204,13 @@ def account(client: str, federation: str) -> str:
     return f"client {client} of {federation}"
 
 
-FORMAT: Final = "5"
+FORMAT: Final = "6"
 IDENTITY_BYTES: Final = 16
 _WAIT_S: Final = 30.0
 """wait for the charge of another process"""
-_TABLES: Final = frozenset({"about", "accounts", "releases", "noised", "masked", "passed"})
+_TABLES: Final = frozenset(
+    {"about", "accounts", "releases", "noised", "masked", "budgets", "passed"}
+)
 _SCHEMA: Final = (
     "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE accounts (owner TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, stored INTEGER NOT "
@@ -223,6 +225,8 @@ _SCHEMA: Final = (
     "CREATE TABLE masked (owner TEXT NOT NULL, model TEXT NOT NULL, number INTEGER NOT NULL, "
     "places INTEGER NOT NULL, rho INTEGER NOT NULL, charged_at REAL NOT NULL, passed REAL NOT "
     "NULL, PRIMARY KEY (owner, model, number)) WITHOUT ROWID",
+    "CREATE TABLE budgets (owner TEXT PRIMARY KEY, span_s REAL NOT NULL, rho INTEGER NOT NULL) "
+    "WITHOUT ROWID",
     "CREATE TABLE passed (owner TEXT PRIMARY KEY, window INTEGER NOT NULL, seen_at REAL NOT NULL, "
     "seconds REAL NOT NULL) WITHOUT ROWID",
 )
@@ -373,15 +377,23 @@ class Ledger:
             return max(0.0, later - window_s) if later >= 2.0 * window_s else 0.0
 
     def charge_masked(
-        self, release: MaskedRelease, now: float, span_s: float | None, most: int | None
+        self,
+        release: MaskedRelease,
+        now: float,
+        span_s: float | None,
+        most: int | None,
+        *,
+        is_published: bool = False,
     ) -> bool:
         """Charge a window of masked counts, unless it is charged already.
 
-        It is on the disk when this returns. False, and nothing is charged, where billionths of rho
-        above `most` would then have been spent in some span of `span_s` seconds, by all accounts of
-        the ledger: rhos of all that is made from the same readings add up. A charge leaves the span
-        when the clock says so and as many windows have passed (`pass_windows`): a clock that was
-        set ahead frees nothing.
+        `span_s`, `most`: the budget of this account, billionths of rho in any span of so many
+        seconds; None: it has none. It is on the disk when this returns. False, and nothing is
+        charged, where some account's budget would then be exceeded by all accounts of the ledger
+        together: rhos of all that is made from the same readings add up, and each budget is a
+        promise on all of them, whoever spends. `is_published`: charge it in any case. A charge
+        leaves a span when the clock says so and as many windows have passed (`pass_windows`): a
+        clock that was set ahead frees nothing.
         """
         with self._transaction() as file:
             known = file.execute(
@@ -395,18 +407,30 @@ class Ledger:
             newest = file.execute("SELECT MAX(charged_at) FROM masked").fetchone()[0]
             at = now if newest is None else max(now, newest)
             passed = _seconds_passed(file)
-            if span_s is not None and most is not None:
-                spent = file.execute(
-                    "SELECT SUM(rho) FROM masked WHERE charged_at > ? OR passed > ?",
-                    (at - span_s, passed - span_s),
-                ).fetchone()[0]
-                if (spent or 0) + release.rho > most:
-                    return False
+            if not is_published:
+                self._declare_budget(file, span_s, most)
+                budgets = file.execute("SELECT DISTINCT span_s, rho FROM budgets").fetchall()
+                for span, rho_most in budgets:
+                    spent = file.execute(
+                        "SELECT SUM(rho) FROM masked WHERE charged_at > ? OR passed > ?",
+                        (at - span, passed - span),
+                    ).fetchone()[0]
+                    if (spent or 0) + release.rho > rho_most:
+                        return False
             file.execute(
                 "INSERT INTO masked VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (self._owner, *release, at, passed),
             )
         return True
+
+    def _declare_budget(
+        self, file: sqlite3.Connection, span_s: float | None, most: int | None
+    ) -> None:
+        """Let this account's budget hold for charges of all accounts from now on."""
+        if span_s is None or most is None:
+            file.execute("DELETE FROM budgets WHERE owner = ?", (self._owner,))
+            return
+        file.execute("INSERT OR REPLACE INTO budgets VALUES (?, ?, ?)", (self._owner, span_s, most))
 
     def masked_windows(self, model: str) -> int:
         """One more than the number of the newest window of masked counts charged for a model.

@@ -42,6 +42,7 @@ from shoal.privacy.gaussian import (
     NANO,
     GaussianNoise,
     certify,
+    chance_beyond,
     epsilon_of,
     gaussian_noise,
     nano_rho,
@@ -424,6 +425,17 @@ class Masked(PrivacyMode):
             return self.values["epsilon"]
         return epsilon_of(self.span_nano / NANO, self.delta)
 
+    @property
+    def _chance_beyond(self) -> float:
+        """Probability with which somebody learns more than the promised epsilon says, at most."""
+        rho = self._windows * self.window_nano
+        if self.span_nano is not None:
+            rho = self.span_nano
+        chance = chance_beyond(rho / NANO, self._promised_epsilon)
+        # One digit, rounded up: a bound never shrinks where it is shown.
+        unit = 10.0 ** math.floor(math.log10(chance))
+        return math.ceil(chance / unit) * unit
+
     def _guarantee(self) -> Guarantee:
         epsilon = self.values["epsilon"]
         windows = "in one window" if self._windows == 1 else f"in any {self._windows} windows"
@@ -435,8 +447,8 @@ class Masked(PrivacyMode):
             self._budget_sentence(),
             "everybody who reads the log, the server and all other clients, also all together and "
             "whatever else they know.",
-            f"{beliefs(self._promised_epsilon)} That holds but for a probability of delta = "
-            f"{self.delta:g}, with which the noise may hide less than that.",
+            f"{beliefs(self._promised_epsilon)} What is published tells more than that with a "
+            f"probability of at most {self._chance_beyond:.1g} (delta is {self.delta:g}).",
             "all helpers together with somebody who reads the log: it holds as long as ONE of the "
             f"helpers{whose} keeps its secret and its state and follows the protocol. Or breaking "
             "the encryption (X25519, AES), or reading the client's folder, which has the raw "
@@ -467,7 +479,7 @@ class Masked(PrivacyMode):
             f"in any {self.span_s / SECONDS_OF_A_DAY:g} days a client spends at most epsilon "
             f"{self._promised_epsilon:.3g} in all models together, which is "
             f"{windows} window{'s' * (windows != 1)} of one model; its ledger refuses more, "
-            "and counts what masked models of other federations have made of the same readings."
+            "also to masked models of other federations on the same readings."
         )
 
 

@@ -25,6 +25,7 @@ from shoal.privacy.gaussian import (
     _magnitude,
     certified_rho,
     certify,
+    chance_beyond,
     epsilon_of,
     gaussian_delta,
     gaussian_noise,
@@ -288,3 +289,15 @@ def test_the_accountant_of_google_finds_no_more_than_declared_and_hardly_less() 
         )
         found = counts.self_compose(windows).get_epsilon_for_delta(1e-6)
         assert 0.98 * epsilon < found <= epsilon * (1 + 1e-3)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0, 10.0])
+def test_the_chance_of_learning_more_than_epsilon_is_bounded_and_larger_than_delta(
+    epsilon: float,
+) -> None:
+    rho = nano_rho_of(epsilon, 1e-6) / NANO
+    mu = math.sqrt(2.0 * rho)
+    # The logarithm of the odds' factor is normal around mu^2 / 2 with the deviation mu.
+    exact = math.erfc((epsilon / mu - mu / 2.0) / math.sqrt(2.0)) / 2.0
+    assert exact > 3e-6, "delta is no probability of failure"
+    assert exact <= chance_beyond(rho, epsilon) < 4.0 * exact

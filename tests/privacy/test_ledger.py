@@ -217,6 +217,22 @@ def test_the_budget_of_masked_counts_is_that_of_all_federations_on_the_readings(
         assert charged(one, 0, 4.0), "what is charged stays charged"
 
 
+@pytest.mark.parametrize("budget", [(None, None), (SPAN, 10**9)], ids=["none", "larger"])
+def test_a_budget_holds_for_a_federation_that_has_none_or_a_larger_one(
+    path: Path, budget: tuple[float | None, int | None]
+) -> None:
+    with (
+        Ledger(path, "client a of careful", "0123") as careful,
+        Ledger(path, "client a of other", "4567") as other,
+    ):
+        assert charged(careful, 0, 0.0)
+        assert other.charge_masked(MaskedRelease("clusters", 0, 10, 50), 1.0, *budget)
+        assert not other.charge_masked(MaskedRelease("clusters", 1, 10, 50), 2.0, *budget)
+        lost = MaskedRelease("clusters", 1, 10, 50)
+        assert other.charge_masked(lost, 3.0, None, None, is_published=True), "it is spent already"
+        assert not charged(careful, 1, 4.0)
+
+
 def test_a_clock_that_is_set_ahead_frees_no_budget(ledger: Ledger) -> None:
     ledger.pass_windows(0, 0.0, WINDOW)
     assert charged(ledger, 0, 0.0)
