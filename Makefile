@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Tests run with the versions pinned here; empty takes the newest that pyproject.toml allows.
 CONSTRAINTS ?= -c constraints.txt
 IMAGE ?= shoal
-PROGRAMS := chromium prometheus openjdk-17-jre-headless maven mosquitto docker.io docker-compose iptables debootstrap
+PROGRAMS := chromium prometheus openjdk-17-jre-headless maven mosquitto jq docker.io docker-compose iptables debootstrap
 # Linear algebra uses one thread per process: more would compete with the other processes for cores.
 export OPENBLAS_NUM_THREADS = 1
 export OMP_NUM_THREADS = 1

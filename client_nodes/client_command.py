@@ -110,7 +110,9 @@ def client(
     log_event("started", federation=config.contract.federation, contract=contract.digest)
     log_event("privacy", statement=contract.mode.describe().text())
     if former is not None and lost_windows is not None:
-        from shoal.client_nodes.after_restore import replace_client  # noqa: PLC0415 - after a loss only
+        from shoal.client_nodes.after_restore import (  # noqa: PLC0415 - after a loss only
+            replace_client,
+        )
 
         replace_client(config, former, name, lost_windows)
     # Compiled kernels take more memory than all the rest of a client.
@@ -164,7 +166,9 @@ def _serve_metrics(settings: ClientSettings, heartbeat: Heartbeat) -> ClientMetr
 
 def make_metrics(settings: ClientSettings) -> ClientMetrics:
     """The metrics of a client; what is made from raw readings only where no other can read them."""
-    from shoal.telemetry.metrics import ClientMetrics  # noqa: PLC0415 - loaded only with a metrics_port
+    from shoal.telemetry.metrics import (  # noqa: PLC0415 - loaded only with a metrics_port
+        ClientMetrics,
+    )
 
     return ClientMetrics(on_site=settings.metrics_on_site or is_loopback(settings.metrics_host))
 

@@ -68,13 +68,16 @@ class Host:
         metrics: HostMetrics | None = None,
         clock: Callable[[], float] = time.time,
         contract_by: float | None = None,
+        *,
+        warns_of_none: bool = True,
     ) -> None:
         """`names`: the clients to serve; none: all that the site has, new ones as they come.
 
         `contract_by`: when a new client no longer waits for the federation's contract, monotonic;
-        None: it does not wait. Raises `SettingsError` for a name that no client can have, for more
-        names than `clients_max`, for no names where readings are on a broker, and where the process
-        may not open files enough.
+        None: it does not wait. `warns_of_none`: whether it is logged that there is no client.
+        Raises `SettingsError` for a name that no client can have, for more names than
+        `clients_max`, for no names where readings are on a broker, and where the process may not
+        open files enough.
         """
         self._config = config
         self._names = sorted({check_client_name(name) for name in names})
@@ -100,8 +103,8 @@ class Host:
         """clients that have come when `clients_max` were there"""
         self._site_clients = 0
         """clients whose readings had come when clients were looked for"""
-        self._said_none = False
-        """whether it was logged that there is no client"""
+        self._said_none = not warns_of_none
+        """whether it was logged that there is no client, or need not be"""
         self._looked_at = -math.inf
         self._shown_at = -math.inf
         self._lag_asked_at = -math.inf

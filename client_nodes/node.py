@@ -117,7 +117,9 @@ def _windows_class(contract: ResolvedContract, log: bytes) -> Callable[..., Coun
     """Only a client that masks its counts loads what it takes."""
     if not contract.mode.masked:
         return CountWindows
-    from shoal.client_nodes.masked_windows import MaskedWindows  # noqa: PLC0415 - loaded only to mask counts
+    from shoal.client_nodes.masked_windows import (  # noqa: PLC0415 - loaded only to mask counts
+        MaskedWindows,
+    )
 
     return partial(MaskedWindows, log=log)
 
@@ -224,7 +226,9 @@ class ClientNode:
         )
 
     def _make_labeller(self) -> Labeller:
-        from shoal.client_nodes.labelling.labeller import Labeller  # noqa: PLC0415 - loaded only to label
+        from shoal.client_nodes.labelling.labeller import (  # noqa: PLC0415 - loaded only to label
+            Labeller,
+        )
         from shoal.client_nodes.labelling.waiting import sequences_of  # noqa: PLC0415 - the same
 
         readings = self._resources.readings

@@ -248,7 +248,9 @@ class OwnUpdates:
         """
         value = record.value or b""
         if ("type", MASKED_COUNTS.encode()) in record.headers:
-            from shoal.protocol.masked import MaskedCounts  # noqa: PLC0415 - loaded only to mask counts
+            from shoal.protocol.masked import (  # noqa: PLC0415 - loaded only to mask counts
+                MaskedCounts,
+            )
 
             masked = MaskedCounts.decode(value, record.headers)
             digest = None

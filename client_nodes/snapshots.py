@@ -169,7 +169,10 @@ class Snapshots:
 
     def _keep_round(self, record: Record) -> None:
         # Only a client that masks its counts loads what it takes.
-        from shoal.protocol.masked import OpenRound, check_envelope  # noqa: PLC0415 - for masked counts only
+        from shoal.protocol.masked import (  # noqa: PLC0415 - for masked counts only
+            OpenRound,
+            check_envelope,
+        )
 
         try:
             opened = OpenRound.decode(record.value, record.headers)

@@ -61,7 +61,9 @@ def helper(
     SIGTERM, or kill it: started again it continues from its checkpoint, and answers no round twice
     with different numbers. Rounds wait while it is away.
     """
-    from shoal.helper_node.bootstrap import open_helper  # noqa: PLC0415 - needs an extra, and its help does not
+    from shoal.helper_node.bootstrap import (  # noqa: PLC0415 - needs an extra, and its help does not
+        open_helper,
+    )
 
     config = load_config(file)
     check_installed(config.log)

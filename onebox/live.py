@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import Any, Final
 
 from shoal.client_nodes.host import LOOK_EVERY_S, Host, left_out
+from shoal.client_nodes.monitoring import TOTALS
 from shoal.config.settings import Config
 from shoal.errors import SettingsError, ShoalError
 from shoal.producers.producer_command import source_types
@@ -153,7 +154,7 @@ class LiveRun:
         self.stream = stream
         self._updater = StatusUpdater(board)
         self._host: Host | None = None
-        self.totals: Mapping[str, int] = {}
+        self.totals: Mapping[str, int] = dict.fromkeys(TOTALS, 0)
         """sums of `TOTALS` over the clients, since each was first started"""
         self.clients = 0
         """number of clients that were served"""
@@ -179,7 +180,7 @@ class LiveRun:
                 # The server first: clients compare their contract with the one that it publishes.
                 server = stack.enter_context(resumed(opened))
                 stack.enter_context(self._updater.until_closed(server))
-                host = stack.enter_context(closing(Host(self.config)))
+                host = stack.enter_context(closing(Host(self.config, warns_of_none=False)))
                 self._host = host
                 yield LiveFederation(server, host)
                 self.rejected = host.rejected()

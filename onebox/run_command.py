@@ -263,7 +263,17 @@ def _run_live(config: Config, options: Mapping[str, Any]) -> None:
                 {**summary, "clients": live.clients, "faults": dict(faults), "models": found}
             )
         )
-        return
+    else:
+        click.echo("\n".join(_live_lines(live, faults, found)))
+    if not learnt and live.rejected:
+        raise InvalidData(f"{unusable(live.rejected)}, or let `shoal init` look at the messages")
+
+
+def _live_lines(
+    live: LiveRun, faults: Mapping[str, int], found: Mapping[str, list[dict[str, Any]]]
+) -> list[str]:
+    learnt = live.totals["learned"]
+    rejected = live.totals["rejected"]
     clients = _plural(live.clients, "client")
     lines = ["", f"Learnt since the first start: {_plural(learnt, 'reading')} of {clients}."]
     if rejected:
@@ -272,7 +282,7 @@ def _run_live(config: Config, options: Mapping[str, Any]) -> None:
     lines += [f"{number:,} {FAULTS[fault]}" for fault, number in faults.items()]
     for model, clusters in found.items():
         lines += _clusters(model, clusters)
-    click.echo("\n".join(lines))
+    return lines
 
 
 @contextmanager

@@ -53,7 +53,8 @@ class Meter:
         of = "" if self.total is None else f" of {self.total:,}"
         rate = "" if self.rate is None else f", {self.rate:,.0f} per second"
         left = "" if self.remaining_s is None else f", {duration_text(self.remaining_s)} left"
-        return f"{self.position:,}{of} readings{rate}{left}"
+        noun = "reading" if self.position == 1 and not of else "readings"
+        return f"{self.position:,}{of} {noun}{rate}{left}"
 
 
 class Display(Protocol):

@@ -133,7 +133,9 @@ def _totals(board: StatusBoard) -> dict[str, dict[str, int]]:
 def _page_server() -> Callable[..., WebServer]:
     """The function that makes the page's server. Raises `MissingExtra`."""
     try:
-        from shoal.server_node.outputs.web import configured_server  # noqa: PLC0415 - the page is an extra
+        from shoal.server_node.outputs.web import (  # noqa: PLC0415 - the page is an extra
+            configured_server,
+        )
     except ModuleNotFoundError:
         raise MissingExtra("The live page", "server") from None
     return configured_server

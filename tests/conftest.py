@@ -51,6 +51,7 @@ EXTERNAL = frozenset(
             "promtool",
             "prometheus",
             "systemd_analyze",
+            "jq",
             "data_folder",
             "compose_1",
             "compose_2",
@@ -248,6 +249,12 @@ def systemd_analyze() -> str:
     return shutil.which("systemd-analyze") or without(
         "systemd-analyze", "not on the PATH; on Debian: apt install systemd"
     )
+
+
+@pytest.fixture(scope="session")
+def jq() -> str:
+    """The path of jq, which a recipe of the docs uses."""
+    return shutil.which("jq") or without("jq", "not on the PATH; on Debian: apt install jq")
 
 
 @pytest.fixture(scope="session")

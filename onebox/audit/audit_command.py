@@ -105,7 +105,9 @@ def _masked_audits(
 ) -> Iterator[Finding]:
     """The audits of masked counts: what all who collude find, and kills of client, helper and
     server."""
-    from shoal.onebox.audit.kills import audit_masked_kills  # noqa: PLC0415 - needs the extra `masked`
+    from shoal.onebox.audit.kills import (  # noqa: PLC0415 - needs the extra `masked`
+        audit_masked_kills,
+    )
     from shoal.onebox.audit.masked import audit_masked  # noqa: PLC0415 - needs the extra `masked`
 
     for model in config.resolved.counted:

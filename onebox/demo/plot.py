@@ -51,7 +51,9 @@ def plot(
     matplotlib.
     """
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - plots are an extra
+        from matplotlib.backends.backend_agg import (  # noqa: PLC0415 - plots are an extra
+            FigureCanvasAgg,
+        )
         from matplotlib.figure import Figure  # noqa: PLC0415 - the same
     except ModuleNotFoundError:
         raise MissingExtra("A plot of the clustering", "plot") from None

@@ -49,7 +49,9 @@ class RecordReader:
         """
         if record.value is None and record.headers:
             # Records of an embedded log are read without the library of Kafka.
-            from shoal.transports.kafka.consumer import check_codec  # noqa: PLC0415 - of Kafka alone
+            from shoal.transports.kafka.consumer import (  # noqa: PLC0415 - of Kafka alone
+                check_codec,
+            )
 
             check_codec(record)
         # With a time of its own a message is compared with the clock now, so that one from the

@@ -124,8 +124,12 @@ def number_of_clusters(how: str, source: str, clients: Sequence[Floats]) -> int:
     """The number of clusters that one of `METHODS` finds in the rows of clients, which lie in the
     unit box."""
     # With scikit-learn they load for a second, in which `shoal --help` would be late.
-    from shoal.estimators.federated import FederatedGMM  # noqa: PLC0415 - scikit-learn takes a second to load
-    from shoal.estimators.rounds import PER_CLIENT  # noqa: PLC0415 - scikit-learn takes a second to load
+    from shoal.estimators.federated import (  # noqa: PLC0415 - scikit-learn takes a second to load
+        FederatedGMM,
+    )
+    from shoal.estimators.rounds import (  # noqa: PLC0415 - scikit-learn takes a second to load
+        PER_CLIENT,
+    )
 
     if source == "sums of rounds":
         return int(FederatedGMM(how, max_clusters=MOST).fit(list(clients)).n_clusters_)

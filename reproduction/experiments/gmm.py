@@ -96,8 +96,12 @@ def by_scikit_learn(params: Params, rows: Floats, steps: int) -> Mixture:
     """scikit-learn's mixture of rows (n, d) after `steps` of EM from `params`. Raises
     `MissingExtra`."""
     try:
-        from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415 - an extra that edge clients do without
-        from sklearn.mixture import GaussianMixture  # noqa: PLC0415 - an extra that edge clients do without
+        from sklearn.exceptions import (  # noqa: PLC0415 - an extra that edge clients do without
+            ConvergenceWarning,
+        )
+        from sklearn.mixture import (  # noqa: PLC0415 - an extra that edge clients do without
+            GaussianMixture,
+        )
     except ImportError:
         raise MissingExtra("comparing with scikit-learn", "evaluate") from None
     k, d = params["centre"].shape

@@ -63,7 +63,10 @@ def synthetic_shapes(variants: tuple[Keys, ...]) -> dict[str, Synthetic]:
 
 def shape(name: str, seed: int, rows: int = ROWS) -> Dataset:
     """One of `SHAPES`; needs scikit-learn."""
-    from sklearn.datasets import make_circles, make_moons  # noqa: PLC0415 - an extra that edge clients do without
+    from sklearn.datasets import (  # noqa: PLC0415 - an extra that edge clients do without
+        make_circles,
+        make_moons,
+    )
 
     what, noise = SHAPES[name]
     if what == "two circles":
@@ -258,7 +261,9 @@ def _normalised_neighbours(rows: Floats) -> Any:
     """rows (n, d) -> D^-1/2 A D^-1/2 (n, n) sparse, of the symmetric graph of nearest
     neighbours."""
     from scipy.sparse import diags  # noqa: PLC0415 - an extra that edge clients do without
-    from sklearn.neighbors import kneighbors_graph  # noqa: PLC0415 - an extra that edge clients do without
+    from sklearn.neighbors import (  # noqa: PLC0415 - an extra that edge clients do without
+        kneighbors_graph,
+    )
 
     graph = kneighbors_graph(rows, min(NEIGHBOURS, len(rows) - 1))
     graph = graph.maximum(graph.T)

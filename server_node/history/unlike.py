@@ -48,7 +48,7 @@ MONTH_DAYS: Final = 30
 FELLOWS_MIN: Final = 2
 """other clients that are needed: of two clients that differ, either may be the unlike one"""
 UNLIKE_MIN: Final = 0.05
-"""unlikeness beyond the largest usual one: a smaller one is no use to anybody, however rare"""
+"""unlikeness beyond the largest usual one: a smaller one is not worth a report, however rare"""
 ALARM_DAYS_MAX: Final = 28
 """days after which what is unlike is usual for the client"""
 

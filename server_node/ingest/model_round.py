@@ -310,7 +310,9 @@ class ModelRound:
         return self._unmask(now, made_at)
 
     def _check_signed(self, message: HelperSum, key: bytes) -> None:
-        from shoal.privacy.masks import is_signed  # noqa: PLC0415 - needs an extra, in this mode only
+        from shoal.privacy.masks import (  # noqa: PLC0415 - needs an extra, in this mode only
+            is_signed,
+        )
 
         if not is_signed(key, message.signature, message.signed_content):
             raise MessageRejected("signature", "it is not signed by the helper it names")

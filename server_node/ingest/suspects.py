@@ -228,7 +228,9 @@ class HelperCheck:
 
     def make_messages(self, round_: int, plan: bytes, cells: int) -> list[MaskedCounts]:
         """The messages of as many invented clients as a batch needs."""
-        from shoal.privacy.masks import client_public  # noqa: PLC0415 - needs an extra, in this mode only
+        from shoal.privacy.masks import (  # noqa: PLC0415 - needs an extra, in this mode only
+            client_public,
+        )
 
         self.secrets = {}
         for _ in range(self._size):
@@ -311,7 +313,10 @@ class HelperCheck:
     def _mask(
         self, helper: str, key: bytes, entry: BatchEntry, round_: int, plan: bytes, cells: int
     ) -> Any:
-        from shoal.privacy.masks import mask, pair_key  # noqa: PLC0415 - needs an extra, in this mode only
+        from shoal.privacy.masks import (  # noqa: PLC0415 - needs an extra, in this mode only
+            mask,
+            pair_key,
+        )
 
         names = (*self._names, helper, entry.client, self._log)
         pair = pair_key(self.secrets[entry.client], key, names)

@@ -50,8 +50,13 @@ def replica(files: tuple[Path, ...], name: str, as_json: bool, verbose: bool) ->
     check_regions(files, configs)
     check_name(name)
     try:
-        from shoal.server_node.replicas.exactly_once import check_transactions  # noqa: PLC0415 - Kafka is an extra
-        from shoal.server_node.replicas.replica import kafka_settings, run_replica  # noqa: PLC0415 - Quix Streams is an extra
+        from shoal.server_node.replicas.exactly_once import (  # noqa: PLC0415 - Kafka is an extra
+            check_transactions,
+        )
+        from shoal.server_node.replicas.replica import (  # noqa: PLC0415 - Quix Streams is an extra
+            kafka_settings,
+            run_replica,
+        )
     except ModuleNotFoundError as missing:
         if missing.name not in ("quixstreams", "confluent_kafka", "kafka"):
             raise

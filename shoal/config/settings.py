@@ -340,7 +340,9 @@ class Config(Settings):
         # A copy of a file's settings with another contract must not keep what followed from the
         # first one.
         if self._resolved is None or self._resolved.contract is not self.contract:
-            from shoal.config.resolved import resolve  # noqa: PLC0415 - a producer needs no algorithm
+            from shoal.config.resolved import (  # noqa: PLC0415 - a producer needs no algorithm
+                resolve,
+            )
 
             self._resolved = resolve(self.contract)
         return self._resolved

@@ -207,7 +207,11 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         return self._scale.undo(points)
 
 
-class RoundsEstimator(CentreDistances, ClusterMixin, RoundsEstimatorBase):  # type: ignore[misc]  # scikit-learn has no types
+class RoundsEstimator(
+    CentreDistances,
+    ClusterMixin,  # type: ignore[misc]  # scikit-learn has no types
+    RoundsEstimatorBase,
+):
     """An algorithm in rounds that clusters, as an estimator.
 
     Attributes

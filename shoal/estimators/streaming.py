@@ -72,7 +72,11 @@ class EstimatorState(SavedState):
 LearntFederation = StreamingFederation | WindowFederation | ScaledFederation
 
 
-class StreamingEstimator(CentreDistances, ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class StreamingEstimator(
+    CentreDistances,
+    ClusterMixin,  # type: ignore[misc]  # scikit-learn has no types
+    BaseEstimator,  # type: ignore[misc]  # scikit-learn has no types
+):
     """A streaming algorithm as an estimator.
 
     Distances decide, so bring features to one scale first. NaN is a missing value: a row is learnt,

@@ -22,7 +22,10 @@ from shoal.kernels.arrays import Floats
 __all__ = ["FederatedTSK"]
 
 
-class FederatedTSK(RegressorMixin, RoundsEstimatorBase):  # type: ignore[misc]  # scikit-learn has no types
+class FederatedTSK(
+    RegressorMixin,  # type: ignore[misc]  # scikit-learn has no types
+    RoundsEstimatorBase,
+):
     """Federated Takagi-Sugeno rules: a regression that is linear in each rule, and rules that can
     be read.
 
@@ -240,7 +243,9 @@ def _one_column(y: ArrayLike) -> Floats:
 def _warn_of_column() -> None:
     """The warning of scikit-learn, where that is installed."""
     try:
-        from sklearn.exceptions import DataConversionWarning  # noqa: PLC0415 - an extra that edge clients do without
+        from sklearn.exceptions import (  # noqa: PLC0415 - an extra that edge clients do without
+            DataConversionWarning,
+        )
     except ImportError:
         return
     warnings.warn(

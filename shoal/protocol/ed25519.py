@@ -144,7 +144,9 @@ def _checked_by_package(key: bytes, message: bytes, signature: bytes) -> bool | 
         from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - an extra
 
         # An extra, which is faster where it is installed.
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415 - an extra
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 - an extra
+            Ed25519PublicKey,
+        )
     except ImportError:
         return None
     if _multiples_of_key(key) is None:
@@ -178,7 +180,9 @@ class PrivateKey:
         """`seed` is the private key, 32 bytes."""
         try:
             # An extra, which is faster where it is installed.
-            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - an extra
+            from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 - an extra
+                Ed25519PrivateKey,
+            )
         except ImportError:
             raise MissingExtra("Signing with a private key", "sign") from None
         self._key: Any = Ed25519PrivateKey.from_private_bytes(seed)

@@ -156,7 +156,10 @@ def open_federation_log(config: Config, *, as_server: bool = False) -> Log:
         if file is None:
             return log
         # Loaded only to sign and check: most federations run without keys of servers.
-        from shoal.protocol.ed25519 import PublicKeys, read_public_keys  # noqa: PLC0415 - only to check
+        from shoal.protocol.ed25519 import (  # noqa: PLC0415 - only to check
+            PublicKeys,
+            read_public_keys,
+        )
 
         contract = config.contract
         closes = None
@@ -197,7 +200,10 @@ def _server_key(config: Config) -> PrivateKey | None:
             "make it with `shoal keys server`"
         )
     # Loaded only to sign.
-    from shoal.protocol.ed25519 import read_private_key, read_public_keys  # noqa: PLC0415 - only to sign
+    from shoal.protocol.ed25519 import (  # noqa: PLC0415 - only to sign
+        read_private_key,
+        read_public_keys,
+    )
 
     key = read_private_key(config.server.signing_key_file)
     if key.public not in read_public_keys(config.log.server_keys):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -70,19 +69,16 @@ def test_fields_that_are_not_read_are_named_with_the_reason() -> None:
     assert "not read: 3 more fields" in _sentences_on_unread(many)
 
 
-def test_the_recipe_makes_objects_of_lists() -> None:
+def test_the_recipe_makes_objects_of_lists(jq: str) -> None:
     page = PAGE.read_text(encoding="utf-8")
     (of_senml,) = re.findall(r"jq -c --unbuffered '(.*)'", page)
     (of_kepserver,) = re.findall(r"with `(\{time: .*)`", page)
-    program = shutil.which("jq")
-    if program is None:
-        pytest.skip("jq is not installed")
     for recipe, message, expected in (
         (of_senml, SENML, {"client": "urn:dev:1:", "time": 1_700_000_000, "temp": 14.5, "hum": 35}),
         (of_kepserver, KEPSERVER, {"time": 1_700_000_000_000, "line.temp": 14.5, "line.hum": 35}),
     ):
         made = subprocess.run(
-            [program, "-c", recipe],
+            [jq, "-c", recipe],
             input=json.dumps(message),
             capture_output=True,
             text=True,

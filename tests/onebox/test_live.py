@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shoal.client_nodes.labelling.labels_command import labels
-from shoal.errors import SettingsError, ShoalError
+from shoal.errors import LogError, SettingsError, ShoalError
 from shoal.onebox.run_command import run_command
 from shoal.producers.init_command import init_command
 from shoal.transports.base import TopicSettings
@@ -88,6 +88,38 @@ def test_two_commands_lead_from_a_topic_to_its_clusters_and_the_second_goes_on_w
     text = run("a.toml", "--until-idle", "0.25").stdout
     assert f"{MESSAGES + 100:,} readings of 2 clients." in text
     assert "clusters: 2 clusters" in text
+
+
+def test_a_topic_that_is_not_there_or_has_nothing_to_learn_is_told(
+    kafka_bootstrap: str, folder: Path
+) -> None:
+    topic = f"plant-{uuid.uuid4().hex}"
+
+    def of_topic(name: str) -> str:
+        (folder / "a.toml").write_text(
+            federation_text(
+                "a",
+                features=[{"name": "warm", "low": 0, "high": 100}],
+                models=[{"name": "clusters", "algorithm": "cluster_tree"}],
+                log={"address": "sqlite:a/log.db"},
+                client={"folder": "a/clients"},
+                server={"folder": "a/server"},
+                kafka={"address": f"kafka://{kafka_bootstrap}", "topic": name, "client": "device"},
+            )
+        )
+        return "a.toml"
+
+    with closing(KafkaLog(f"//{kafka_bootstrap}")) as log:
+        log.ensure(topic, TopicSettings())
+        absent = run(of_topic(f"{topic}-x"), "--until-idle", "0.25").exception
+        assert isinstance(absent, LogError)
+        assert topic in str(absent), "the topics that there are"
+        log.publish(topic, json.dumps({"device": "a", "warm": "hot"}).encode())
+        log.flush()
+        text = run(of_topic(topic), "--until-idle", "0.25").stdout
+    assert "0 readings of 0 clients." in text
+    assert "1 values were no numbers" in text
+    assert "clusters: 0 clusters so far" in text
 
 
 @pytest.mark.needs("mosquitto")

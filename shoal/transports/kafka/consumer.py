@@ -102,7 +102,9 @@ def gunzip(payload: Any) -> bytes:
 
 def unlz4(payload: Any) -> bytes:
     """Decompress an lz4 frame. Raises `CorruptRecordError`."""
-    from lz4.frame import LZ4FrameDecompressor  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra
+    from lz4.frame import (  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra
+        LZ4FrameDecompressor,
+    )
 
     frame = LZ4FrameDecompressor()
     try:

@@ -59,6 +59,10 @@ SETTLE_S = 5.0
 SETTLE_POLL_S = 0.1
 
 
+NAMED_MAX = 12
+"""topics that a message lists"""
+
+
 def check_name(name: str) -> None:
     """Raises `LogError` for a name that Kafka cannot have."""
     if not NAME.fullmatch(name) or name in (".", ".."):
@@ -206,8 +210,22 @@ class Topics:
         check_name(name)
         topic = self._find(name, TopicSettings())
         if topic is None:
-            raise LogError(f"topic {name!r} is not there; declare it first (shoal topics ensure)")
+            raise LogError(
+                f"topic {name!r} is not there{self._others()}. Topics of a federation are made by"
+                " its server, or by shoal topics ensure"
+            )
         return topic
+
+    def _others(self) -> str:
+        """The topics that there are, as the end of a sentence; empty for none."""
+        with kafka_errors(self._where):
+            there = self._connected().list_topics()
+        # Kafka's own topics begin so.
+        names = sorted(name for name in there if not name.startswith("__"))
+        if not names:
+            return ""
+        more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+        return f"; there are {', '.join(names[:NAMED_MAX])}{more}"
 
     def _find(self, name: str, assumed: TopicSettings) -> Topic | None:
         """The topic as it is now. A user without the right to describe its configuration gets

@@ -16,7 +16,9 @@ class SqliteTransport(Transport):
 
     def open(self, location: str, settings: Settings) -> Log:
         """See `Transport.open`."""
-        from shoal.transports.sqlite.log import SqliteLog  # noqa: PLC0415 - a process on Kafka needs no SQLite
+        from shoal.transports.sqlite.log import (  # noqa: PLC0415 - a process on Kafka needs no SQLite
+            SqliteLog,
+        )
 
         return SqliteLog(location)
 

@@ -13,7 +13,10 @@ KAFKA = "kafka://127.0.0.1:9"
 def test_a_restarted_replica_fences_the_process_before_it_and_a_takeover_takes_seconds(
     quix_streams: None,
 ) -> None:
-    from shoal.server_node.replicas.replica import consumer_config, producer_config  # noqa: PLC0415 - an extra
+    from shoal.server_node.replicas.replica import (  # noqa: PLC0415 - an extra
+        consumer_config,
+        producer_config,
+    )
 
     settings = ReplicaSettings()
     ours = producer_config(log_settings(address=KAFKA), settings, "one")
