@@ -17,6 +17,9 @@ TIMEOUT_S = 280
 """pytest's own limit for a test is shortly above; on a busy machine a process takes many times its
 usual time"""
 
+SHOWN_CHARACTERS = 2000
+"""of the log of a process, at the end of a failed test"""
+
 
 class Process:
     """One `shoal` process; its standard error is appended to a file that is shown when it fails."""
@@ -30,6 +33,13 @@ class Process:
     def log_text(self) -> str:
         """Everything that this process and those restarted before it wrote to standard error."""
         return self._log.read_text(encoding="utf-8")
+
+    def state_text(self) -> str:
+        """The command, whether it is running or its exit code, and the end of its log."""
+        code = self._process.poll()
+        state = "running" if code is None else f"ended with {code}"
+        command = " ".join(self.arguments)
+        return f"shoal {command}: {state}\n{self.log_text()[-SHOWN_CHARACTERS:]}"
 
     def running(self) -> bool:
         return self._process.poll() is None
@@ -88,9 +98,17 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 @contextlib.contextmanager
 def killed_on_exit(processes: list[Process]) -> Iterator[None]:
-    """Kill whatever of these is still running when the block ends."""
+    """Kill whatever of these is still running when the block ends.
+
+    If the block fails, pytest shows with the failure how each process stood and how its log ends: a
+    wait that never ended tells nothing by itself.
+    """
     try:
         yield
+    except BaseException:
+        for process in processes:
+            print(process.state_text())
+        raise
     finally:
         for process in processes:
             if process.running():
