@@ -201,6 +201,8 @@ def _spans_before(
     nearest = span
     back = step_days
     while len(found) < EARLIER_MAX:
+        # In local time, and then to whole half hours: bins begin there, while the clock of some
+        # zones is a quarter of an hour off.
         first = int((here - timedelta(days=back)).timestamp()) // COARSE_S * COARSE_S
         if first < oldest:
             break
@@ -233,9 +235,12 @@ def predicted(observed: float, earlier: Sequence[float], variance_min: float) ->
     if n < EARLIER_MIN:
         return 1.0
     values = np.array(earlier)
+    # n - 1: the mean is one of the same n values.
     variance = max(float(values.var(ddof=1)), variance_min)
+    # Without any variance t has no value: an equal figure is no surprise, another one is.
     if variance == 0.0:
         return 1.0 if observed == float(values[0]) else 0.0
+    # 1 + 1/n: the value varies around the true mean, and so does the mean of n.
     t = abs(observed - float(values.mean())) / math.sqrt(variance * (1.0 + 1.0 / n))
     return float(two_sided(np.array([t]), np.array([n - 1.0]))[0])
 
@@ -328,6 +333,7 @@ def _share(counts: Sequence[Counter[int]], key: int) -> Earlier | None:
     share = observed[key] / total
     if not shares:
         return Earlier(share, math.nan, 0, 1.0)
+    # By the span with the fewest readings, whose share varies most by chance alone.
     chance = predicted(_angle(share), angles, 1.0 / least)
     return Earlier(share, math.fsum(shares) / len(shares), len(shares), chance)
 
@@ -367,6 +373,7 @@ def _hours(seen: Sequence[_Seen], titles: Titles) -> list[HourAnomaly]:
             continue
         number = min(shares, key=lambda key: (shares[key].chance, key))
         least = shares[number]
+        # Bonferroni within the part: the least of k chances is k times as likely to be small.
         least = least._replace(chance=min(1.0, least.chance * len(shares)))
         start = now.span.first + part * now.part_s
         title = _title(number, titles)
@@ -379,9 +386,12 @@ def _client_readings(seen: Sequence[_Seen], names: Sequence[str]) -> list[Client
     counts = [of_span.clients for of_span in seen]
     found = []
     for number in _keys(counts):
+        # A sum over clients that change: of none of them would it say anything.
         if number == OTHER_CLIENTS:
             continue
         earlier = [other[number] for other in counts[1:]]
+        # The newest come first, so the last ones are of the time before the client's first reading:
+        # that it sent nothing then is not its usual number.
         while earlier and not earlier[-1]:
             earlier.pop()
         if not earlier:
@@ -460,7 +470,10 @@ def _features(
                 continue
             values = table[:, j]
             if feature.kind == "circular":
+                # Whole turns off, so that each value is within half a turn of the one observed: 359
+                # and 1 degrees are two apart.
                 values = values - np.rint(values - observed[j])
+            # Means travel in whole units of 1/10 000, so none is known better than one unit.
             chance = predicted(float(observed[j]), values.tolist(), 1.0 / PLACE_UNITS**2)
             found.append(
                 FeatureAnomaly(
@@ -507,6 +520,8 @@ def _rank(
     anomaly: ClientAnomaly | FeatureAnomaly | StateAnomaly | HourAnomaly,
 ) -> tuple[float, float]:
     """The least likely first; of equal ones, but for rounding, what there was more of."""
+    # Six digits: where sums are rounded otherwise, as by another version of NumPy, equal chances
+    # would change places.
     return float(f"{anomaly.chance:.6g}"), anomaly.expected - anomaly.observed
 
 

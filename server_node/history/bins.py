@@ -62,6 +62,8 @@ class Summed(NamedTuple):
 
         So few updates wait together that 64 bits hold their sums, whatever clients claim.
         """
+        # Of a single update nothing is sorted or added: for its few numbers those calls would cost
+        # more than all else.
         if len(clients) == 1:
             of_clusters = readings[0]
             there = np.flatnonzero(of_clusters)
@@ -113,6 +115,7 @@ class Counts(SavedState):
             return Counts(keys, np.minimum(readings, COUNT_MAX))
         merged = self.keys
         places = places_in(merged, keys)
+        # Most updates bring no new key: then nothing is merged and sorted.
         if places is not None:
             sums = self.readings.copy()
         else:
@@ -195,6 +198,7 @@ class Cells(SavedState):
             rows = grown.clients.searchsorted(clients)
             columns = grown.identities.searchsorted(identities)
         here = np.ix_(rows, columns)
+        # The copy above may be written to: nobody else has it yet.
         grown.counts[here] = np.minimum(grown.counts[here] + readings, COUNT_MAX)
         return grown
 
@@ -220,7 +224,8 @@ class Cells(SavedState):
         if len(there) <= number:
             return self
         positive = counts[there]
-        # The least count that stays; of those that equal it the first, until there are enough.
+        # The least count that stays; of those that equal it the first, until there are enough. By
+        # `partition`: one number is looked for, and not the order of up to 12 000.
         least = np.partition(positive, -number)[-number]
         stays = positive > least
         missing = number - np.count_nonzero(stays)
@@ -315,6 +320,7 @@ class Places(SavedState):
         readings = self.sums[:, :1]
         means = np.rint(self.sums[:, 1 : 1 + features] / readings).astype(np.int64)
         for feature, sines in zip(self.circular, self.sums[:, 1 + features :].T, strict=True):
+            # By the direction of the sum: the mean of 359 and 1 degrees is 0, not 180.
             turns = np.arctan2(sines, self.sums[:, 1 + feature]) / (2.0 * np.pi)
             means[:, feature] = np.rint(turns * PLACE_UNITS).astype(np.int64) % PLACE_UNITS
         return np.column_stack([self.identities, means, readings])
@@ -350,6 +356,8 @@ class Bin(SavedState):
         empty = cls.empty(width_s, features, circular)
         clusters = Counts.of(readings_table(published.clusters))
         cells = empty.cells
+        # A bin with readings and no pair was published without its pairs: it must not go on with
+        # the pairs that come now, which would be taken for all.
         too_many = width_s != FINE_S and len(clusters.keys) and published.cells == EMPTY[3]
         if cells is not None:
             cells = None if too_many else Cells.of(cells_table(published.cells))
@@ -392,6 +400,8 @@ class Bin(SavedState):
             cells = None
         places = self.places
         placed_updates = self.placed_updates
+        # A bin that is not over has published no places, so a rebuild has to count all of them
+        # again.
         if places is not None and over:
             placed_updates = updates
         if places is not None and over and len(places.identities):
@@ -428,6 +438,8 @@ def places_in(keys: Ints, searched: Ints) -> Ints | None:
     if len(searched) > len(keys):
         return None
     places = keys.searchsorted(searched)
+    # `searchsorted` gives the place at which a key would be, which may be one behind the last:
+    # `clip` makes that a wrong key, and no error.
     return places if np.array_equal(keys.take(places, mode="clip"), searched) else None
 
 

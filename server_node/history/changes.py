@@ -178,6 +178,7 @@ def spans_of(
     if fine is None or coarse is None:
         raise SettingsError(f"model {model} has no history yet")
     newest = fine[1] + FINE_S
+    # The file removes old bins some at a time, so some may be older than what is kept.
     oldest = max(min(fine[0], coarse[0]), newest - BINS_KEPT[COARSE_S] * COARSE_S)
     first, end = after
     if end is None:
@@ -204,7 +205,8 @@ def spans_of(
     width = PLACES_S
     if since >= newest - FINE_SPAN_S:
         width = FINE_S
-    # A bin belongs to the span in which it begins.
+    # A bin belongs to the span in which it begins. Both ends are rounded up, so that the end of one
+    # span is the start of the next, and no bin is in both.
     edges = [int(-(-at // width) * width) for at in (since, until, first, end)]
     return Spans(Span(edges[0], edges[1]), Span(edges[2], edges[3]), width)
 

@@ -43,6 +43,8 @@ class CountedReadings:
             return self
         by_cluster = {}
         for identity, readings in counted.items():
+            # Only the shares are the model's: its counts may have noise, and the number of readings
+            # stays that of the history.
             by_cluster[identity] = round(self.readings * readings / total)
         return replace(self, by_cluster=by_cluster)
 

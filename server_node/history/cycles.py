@@ -175,9 +175,11 @@ def cycles_of(series: Floats, phases: int) -> Profiles | None:
     """
     rest = _less_trend(series, phases)
     periods = rest[: len(rest) // phases * phases].reshape(-1, phases, rest.shape[1])
+    # Whole periods only: one with a gap would move the mean of the phases that it has.
     whole = periods[np.isfinite(periods).all(axis=(1, 2))]
     if len(whole) < PERIODS_MIN:
         return None
+    # What is left of the trend within a period is no part of its profile.
     whole -= whole.mean(axis=1, keepdims=True)
     # What is as small as the rounding of sums is no cycle.
     whole[np.abs(whole) <= ROUNDING * np.nanmax(np.abs(series), axis=0)] = 0.0
@@ -236,7 +238,11 @@ def _shares(series: Floats, whole: Floats, profiles: Floats) -> Floats:
     """(f,) part of the variance of the series that the profiles explain, less what they would by
     chance."""
     number, phases, _ = whole.shape
+    # One degree of freedom is lost for each mean that was taken off: that of each phase, and that
+    # of each period.
     rest = ((whole - profiles) ** 2).sum(axis=(0, 1)) / max(1, (number - 1) * (phases - 1))
+    # A mean of n periods of noise has 1/n of the variance of one: so much would be explained where
+    # there is no cycle.
     explained = (profiles**2).sum(axis=0) / phases - rest * (phases - 1) / (phases * number)
     variance = np.nanvar(series, axis=0)
     shares = np.divide(explained, variance, out=np.zeros_like(variance), where=variance > 0)

@@ -29,6 +29,8 @@ class LoggedHistory:
             else:
                 self._bins.setdefault(message.width_s, []).append(message)
         for bins in self._bins.values():
+            # A compacted topic has the newest version of each key where it was written last, so its
+            # order is not that of time.
             bins.sort(key=lambda counted: counted.start)
 
     def extent(self, model: str, width_s: int) -> tuple[int, int] | None:

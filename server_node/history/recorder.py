@@ -122,6 +122,8 @@ class Recorder:
             newest_before = self._newest.get(width)
             for start, parts in self._bins_of(readings.at, width, newest_before):
                 before = self._opened(width, start)
+                # Updates have ascending numbers, so one comparison shows which of them a bin that
+                # was published has already.
                 new = parts[readings.numbers[parts] > before.updates]
                 if not len(new):
                     continue
@@ -219,8 +221,12 @@ class Recorder:
         `updates`."""
         changed: list[HistoryMessage] = []
         packed: PackedTables = {}
+        # A list, as bins are removed on the way. Before anything is published: a bin that is too
+        # old would be written and removed again by the same snapshot.
         for key in [key for key in self._bins if self._is_too_old(*key)]:
             self._drop(key)
+        # Sorted: a set has no order, and the records of a snapshot must be the same ones after a
+        # restart.
         for key in sorted(self._changed | self._unplaced):
             width, start = key
             # Places are published once a newer bin has begun.
@@ -290,11 +296,13 @@ class Recorder:
     def _begin(self) -> None:
         """Go on from what was published, should it be ahead: the checkpoint may be lost, or an
         older one restored."""
+        # Not while it begins again: what was published counts a client that is unlearned.
         if self._begun or self.begins_again:
             return
         self._begun = True
         names = self._published.names(self._model)
         if names is not None:
+            # The longer list has the numbers of the other one, as numbers are only ever added.
             if len(names.clients) > len(self._clients):
                 self._clients = _numbered(names.clients)
             known = {
@@ -353,6 +361,8 @@ class Recorder:
 
     def _forget_published(self) -> None:
         """Leave `OPEN_MAX` of the bins that can be read again where they were published."""
+        # Places are published only when their bin is over: until then the bin in memory is all that
+        # has them.
         published = [key for key in self._bins if key not in self._unplaced]
         for key in published[: max(0, len(published) - OPEN_MAX)]:
             del self._bins[key]

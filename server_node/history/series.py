@@ -26,6 +26,7 @@ DAYS_MIN: Final = 2
 """days of each span from which on times of the day are compared with the same ones"""
 ROUNDING: Final = 1e-9
 """a difference is none that is this small in relation to the values: sums are rounded"""
+# Above 1, where a span would be worth no independent bin at all, whatever its length.
 WORTH_MIN: Final = 1.5
 """independent bins that a span is worth at least"""
 
@@ -111,6 +112,7 @@ def _welch(moved: Floats, errors: Sequence[Floats], worths: Sequence[Floats]) ->
     features = len(moved)
     whole = errors[0] + errors[1]
     t = np.divide(np.abs(moved), np.sqrt(whole), out=np.full(features, math.inf), where=whole > 0)
+    # Welch-Satterthwaite. `WORTH_MIN` keeps the divisor above 0.
     lost = sum(error**2 / (worth - 1) for error, worth in zip(errors, worths, strict=True))
     degrees = np.divide(whole**2, lost, out=np.ones(features), where=whole > 0)
     return two_sided(t, np.maximum(degrees, 1.0))
@@ -169,6 +171,8 @@ def _correlation(starts: list[Ints], centred: list[Floats], width_s: int) -> Flo
         # Bins without readings are missing: those on both sides of a gap are no neighbours.
         first = np.flatnonzero(np.diff(at) == width_s)
         products = products + (deviations[first + 1] * deviations[first]).sum(axis=0)
+        # As many squares as products: with gaps there are fewer pairs of neighbours than bins, and
+        # r would come out too small.
         squares = squares + (deviations**2).mean(axis=0) * max(1, len(first) + 1)
         pairs += len(first)
     if not pairs:

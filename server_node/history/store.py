@@ -175,10 +175,14 @@ class HistoryReader:
                 file.execute("PRAGMA cache_size=-128")  # KiB of pages, each of which is read once
                 yield file
         except FILE_ERRORS as error:
+            # A slip of ours, as the use of a closed file: to report it as a full disk would hide
+            # it.
             if isinstance(error, sqlite3.ProgrammingError):
                 raise
             if not _is_damage(error):
                 raise _unavailable(self._path, error) from None
+            # A reader has no right to change the file: it notes the damage, and the store acts at
+            # its next use.
             _FOUND_DAMAGED.add(self._path.absolute())
             raise LogUnavailable(
                 f"{self._path}: damaged ({error}); the server that writes it makes it again, at "
@@ -215,8 +219,11 @@ class HistoryStore:
             read_to = {}
             if "positions" in about:
                 read_to = dict(json.loads(_checked(about["positions"])))
+        # Positions count within one log: in a log that was made anew the same number is another
+        # record.
         if about.get("log") == identity:
             for partition, first in at.items():
+                # Not before the beginning: the log may have removed what was not read yet.
                 at[partition] = max(first, read_to.get(partition, first))
         else:
             with self._transaction() as file:
@@ -228,6 +235,8 @@ class HistoryStore:
             query = f"DELETE FROM names WHERE model NOT IN ({values})"
             file.execute(query, list(self._contract.models))
         ends = {partition: end for partition, (_, end) in log.bounds(self._topic).items()}
+        # To the ends as they were: a server that publishes meanwhile must not keep this from
+        # ending.
         while any(at[partition] < end for partition, end in ends.items()):
             records, at = log.read(self._topic, at)
             decoded = (decode_record(record, self._contract) for record in records)
@@ -349,6 +358,8 @@ class HistoryStore:
 
     def _created(self, name: str) -> sqlite3.Connection:
         if self._path is not None:
+            # Before SQLite creates it, so that no other user can open it in between: it has the
+            # names of clients, and when each of them sent readings.
             make_private(self._path)
         # A command may read the file while the server writes; neither takes longer than a moment.
         file = sqlite3.connect(name, timeout=5.0, isolation_level=None)
@@ -361,6 +372,8 @@ class HistoryStore:
             (version,) = file.execute("PRAGMA user_version").fetchone()
             if version not in (0, FORMAT):
                 raise _OtherFormat
+            # `quick_check` sees that pages hang together; the checksums below see what is in them.
+            # Both only when the file is opened, as they read all of it.
             if file.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
                 raise _Damaged("its pages are not as SQLite writes them")
             for table in _SCHEMA:
@@ -394,6 +407,8 @@ class HistoryStore:
             except FILE_ERRORS as error:
                 if self._path is None or not _is_damage(error):
                     raise
+                # Closed first: what an open connection still writes would go into the file that was
+                # set aside.
                 self._file.close()
                 self._set_aside(str(error))
                 raise LogUnavailable(

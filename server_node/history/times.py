@@ -120,11 +120,14 @@ class Evidence:
 def likelihood_ratio(higher: int, seen: int, by_chance: float) -> float:
     """Mean likelihood of `higher` of `seen` over chances above `by_chance`, divided by that of
     `by_chance`."""
+    # A uniform mixture, by the midpoints of 32 intervals: it needs no guess of how much higher the
+    # share is.
     chances = by_chance + (1 - by_chance) * np.arange(0.5, 32) / 32
     # In logarithms: products of thousands of ratios leave the range of a float.
     logs: Floats = higher * np.log(chances / by_chance) + (seen - higher) * np.log(
         (1 - chances) / (1 - by_chance)
     )
+    # 700: e^709 is the largest that a float holds, and anything of this size is beyond doubt.
     return float(np.exp(np.minimum(logs, 700.0)).mean())
 
 

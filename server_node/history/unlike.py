@@ -171,6 +171,7 @@ class UnlikeWatch:
         """
         upto = self.seen
         self.seen = newest
+        # At the first look it is not known yet what has been published.
         if upto is None:
             return []
         end = upto // DAY_S * DAY_S
@@ -179,6 +180,8 @@ class UnlikeWatch:
         first = end - DAYS_KEPT * DAY_S
         if self.at is not None:
             first = max(self.at + DAY_S, first)
+        # The newest day alone is read: it has the unlikeness that is shown, and after a restart no
+        # day is in memory.
         if first >= end:
             self._read(published, model, [] if self.at is None else [self.at])
             return []
@@ -242,6 +245,8 @@ class UnlikeWatch:
                 self.left_out.add((client, start))
             elif is_unlike is False and client in self.alarms:
                 ended.append(client)
+        # Before any alarm of this day begins or ends: who has lost its fellow is judged by the
+        # alarms of the day before and by those that begin with it.
         begun = self._changed_most(begun, shares, start, earlier)
         findings = []
         for client in ended:
@@ -272,8 +277,11 @@ class UnlikeWatch:
         if since is None:
             return unlike > largest + UNLIKE_MIN
         if start - since >= ALARM_DAYS_MAX * DAY_S:
+            # From now on these days are what is usual for it.
             self.left_out = {left for left in self.left_out if left[0] != client}
             return False
+        # Without `UNLIKE_MIN`: an alarm ends only when the client is as usual, or it would end and
+        # begin again around the limit.
         return unlike > largest + ROUNDING
 
     def _earlier(self, client: int, fellows: Set[int], earlier: Sequence[int]) -> list[float]:
@@ -351,7 +359,8 @@ class UnlikeWatch:
 
 def _largest_usual(usual: Sequence[float], per_month: float) -> float | None:
     """The unlikeness above which a day is one of the r least likely; None of too few days."""
-    # A rate of 30 a month is one each day, so all of them.
+    # A rate of 30 a month is one each day, so all of them. `ROUNDING`: a product that should be
+    # whole may come out just below it.
     rank = math.floor((len(usual) + 1) * min(1.0, per_month / MONTH_DAYS) + ROUNDING)
     if rank < 1 or not usual:
         return None
@@ -366,9 +375,11 @@ def _day_of(bins: Sequence[HistoryBin]) -> _Day:
     common = np.zeros_like(sums)
     for present, shares in tables:
         here = np.ix_(clients.searchsorted(present), clients.searchsorted(present))
+        # Row by row: all pairs at once would be an array of clients x clients x clusters.
         apart = np.array([np.abs(shares - own).sum(axis=1) / 2 for own in shares])
         sums[here] += apart.reshape(len(present), len(present))
         common[here] += 1
+    # No client is its own fellow.
     np.fill_diagonal(common, 0)
     distances: dict[int, dict[int, float]] = {}
     for row, client in enumerate(clients.tolist()):

@@ -36,6 +36,8 @@ LEARNT_BINS: Final = 14 * DAY_S // COARSE_S
 TAIL_BINS: Final = 3 * RARE_BINS
 """half hours whose peaks set the threshold: twelve weeks"""
 MONTH_BINS: Final = 30 * DAY_S // COARSE_S
+# The logarithm of a uniform chance is exponential with mean 1: with less than 1 taken off the sum
+# would grow where nothing is unusual.
 DRIFT: Final = 2.5
 """taken off each half hour's logarithm, whose mean is 1 where nothing is unusual"""
 TAIL_SHARE: Final = 0.25
@@ -138,6 +140,7 @@ class UnusualWatch:
         """
         upto = self.seen
         self.seen = newest
+        # At the first look it is not known yet what has been published.
         if upto is None:
             return []
         learns = self.at is None

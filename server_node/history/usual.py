@@ -131,6 +131,7 @@ def _likeness(
     identities = sorted(present)
     table = np.array([[day.get(identity, 0.0) for identity in identities] for day in days])
     now = np.array([today.get(identity, 0.0) for identity in identities])
+    # The sum of minima of two sets of shares is 1 less their total variation distance.
     likeness = float(np.minimum(now, table.mean(axis=0)).sum())
     # Each day is left out of the mean that it is compared with, as today is.
     mean_of_others = (table.sum(axis=0) - table) / (len(days) - 1)

@@ -58,6 +58,8 @@ class ClientGroups:
         client out."""
         changed: dict[int, dict[str, Any]] = {}
         for client in self._changed:
+            # Not `hash`, whose values for strings differ from process to process: a restart would
+            # write every group again.
             changed.setdefault(crc32(client.encode()) % GROUPS, {})[client] = value_of(client)
         self._changed.clear()
         for group, values in changed.items():
@@ -137,6 +139,8 @@ class Clients:
         try:
             return (self._sequences.get(client) or ClientSequences()).contains(sequence, content)
         except MessageRejected as refused:
+            # Kept here too, not in `take` alone: an update that is refused at this look is never
+            # taken.
             self._keep_conflict(client, sequence, content, refused)
             raise
 
@@ -176,6 +180,8 @@ class Clients:
         if refused.reason != "conflict":
             return
         self._note_incarnation(client, sequence, content)
+        # Out and in again, so that it is last: the first one is the oldest, and is left out of too
+        # many.
         self._conflicts.pop(client, None)
         self._conflicts[client] = (sequence, content.digest)
         if len(self._conflicts) > CONFLICTS_MAX:
@@ -202,6 +208,7 @@ class Clients:
             return
         known = self._copies.get(client)
         if known is None or not (known.older.startswith(incarnation) and known.newer == newest):
+            # Out and in again, so that the oldest is first.
             self._copies.pop(client, None)
             self._copies[client] = Copy("", client, sequence, content.digest, packed, newest)
             self._copy_is_new = True
@@ -357,6 +364,8 @@ class Clients:
             }
         except (AttributeError, KeyError, TypeError, ValueError) as broken:
             raise InvalidState(f"the list of clients is damaged: {broken}") from None
+        # Rates are those of this process. After a pause of the server, times of before it would
+        # make them too low.
         self._recent = {}
         self._groups.begin_again(self._sequences)
 

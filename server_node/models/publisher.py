@@ -281,6 +281,8 @@ class ModelPublisher:
         Its clients, numbers, sizes, events and history stay. Identities and names stay with the
         known clusters until those are found again by their places.
         """
+        # The saved state of a publisher depends on its contract, so it is read by one of the
+        # contract that wrote it.
         before = ModelPublisher(earlier, earlier.models[self._model.name], self._published_history)
         before.restore(state)
         common = common_places(earlier.contract, self._contract)
@@ -425,6 +427,8 @@ class ModelPublisher:
                 for part in self._parts.follow(view, lineage, self._contract, self.counts.readings)
             ],
         )
+        # Encoded once: these bytes are published, kept in the checkpoint and published again after
+        # a kill, so that all three are the same record.
         value = snapshot.encode()
         self._keep(snapshot, value, view)
         described = describe(view, self._contract, lineage.times) if changes else {}
@@ -434,6 +438,8 @@ class ModelPublisher:
         self.counts.changed = []
         self.counts.snapshot_at = now
         again = self._recorder.begins_again
+        # Bins say up to which update they are complete. Updates that wait for a cluster are in none
+        # of them yet, so a rebuild has to count from the first of these.
         waits_from = self._uncounted.first_number
         counted = self.counts.updates
         if waits_from is not None:
@@ -486,6 +492,8 @@ class ModelPublisher:
             return self.lineage, []
         before = self.lineage
         readings = self.counts.readings if clustered is None else clustered
+        # A model that learns the log again gives its nodes other numbers, so no node tells which
+        # cluster it is of.
         if self.counts.rebuilt and self.view is not None:
             before = carried_by_place(before, self.view, view, readings)
         self.counts.rebuilt = False

@@ -20,6 +20,9 @@ from shoal.protocol.checks import COUNT_MAX
 from shoal.protocol.codec import StoredPart
 from shoal.protocol.messages import RoundRequest, Update, new_round_request
 
+# A version asks each client with probability `fraction`. That none of n clients is asked 10 000
+# times in a row has the chance (1 - fraction) ** (10 000 n): of a single client that is asked once
+# in a thousand rounds, e ** -10.
 DRAWS_MAX = 10_000
 """versions tried to find a request whose sample of clients has at least one that is known"""
 MISSED_ROUNDS_MAX = 3
@@ -67,6 +70,8 @@ class Participation:
 
     def with_answers(self, arrived: Mapping[str, ReceivedAnswer]) -> Self:
         """The state with these answers, by client, in place of earlier ones of their clients."""
+        # A running sum: it is asked for with every answer that arrives, and adding up all that wait
+        # would make a round quadratic in its clients.
         size = self.received_bytes
         for client, answer in arrived.items():
             size += answer.size
@@ -92,6 +97,8 @@ class Participation:
         for client in expected:
             missed[client] = self.missed_rounds.get(client, 0) + 1
         for client in answered:
+            # Also of clients that were not expected: one answer in time ends the row of missed
+            # rounds, and the next round waits for the client again.
             missed.pop(client, None)
         return replace(self, missed_rounds=missed)
 
@@ -255,6 +262,8 @@ class RoundState:
     def newest_answer_of(self, client: str) -> int:
         """The newest round that this client has answered; 0 for none."""
         waiting = self.participation.newest_round_of(client)
+        # An answer replaces only one to an earlier round, so what waits is newer than all that were
+        # combined.
         return waiting or self.policy_state.newest_answered.get(client, 0)
 
     def saved(self) -> dict[str, Any]:

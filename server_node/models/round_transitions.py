@@ -126,6 +126,8 @@ def start(rules: RoundRules, state: RoundState, moment: Moment) -> Transition | 
 def open_round(rules: RoundRules, state: RoundState, number: int, moment: Moment) -> Transition:
     """Open round `number`: ask clients for answers to the newest parameters."""
     request = make_request(rules, state, number, moment)
+    # The same number may be opened again, with a later version. Its parameters have not changed,
+    # so an answer that is on its way to the earlier request counts.
     opened = replace(
         state, phase=Phase.COLLECTING, request=request, round=number, opened_at=moment.now
     )
@@ -137,6 +139,8 @@ def time_out(rules: RoundRules, state: RoundState, moment: Moment) -> Transition
     none."""
     if state.participation.answered(state.round):
         return close_round(rules, state, "deadline", moment)
+    # Whoever was expected has missed this round. Otherwise clients that are gone for good would be
+    # expected for ever, and each round of the others would last until its deadline.
     missed = replace(
         state, participation=state.participation.closed(expected_clients(rules, state, moment), ())
     )
@@ -158,12 +162,15 @@ def close_round(
     participation = state.participation
     try:
         policy_state, params = _combined(rules, state)
+    # A retry ends: each one has fewer answers than the one before.
     except COMPUTING_ERRORS as refused:
         return _without_incompatible_answers(rules, state, by, moment, refused)
     expected = expected_clients(rules, state, moment)
     shift = float(rules.terms.algorithm.shift(state.params, params))
     first_round = state.first_round
     if epoch_changed(rules.terms.algorithm, state.params, params):
+        # What is summed or cached was computed from other places, as the landmarks of spectral
+        # clustering: added to new answers it would be a sum of unlike things.
         policy_state = policy_state.without_earlier_answers()
         first_round = state.round + 1
     closed = replace(
@@ -202,6 +209,8 @@ def _combined(rules: RoundRules, state: RoundState) -> tuple[PolicyState, Params
         rules.terms.policy, state.policy_state, answers, state.round, rules.terms.algorithm.robust
     )
     params = rules.terms.algorithm.combine(state.params, counted)
+    # Answers that are valid one by one may combine to parameters that are not finite or out of
+    # bounds. Clients refuse such a snapshot, so it would stop the model for all.
     rules.check_params(params)
     return policy_state, params
 
@@ -225,6 +234,8 @@ def _without_incompatible_answers(
         {**kept, **new}, lambda clients: _combines(_of_clients(state, clients), rules)
     )
     rest = _of_clients(state, ({**kept, **new}).keys() - set(left_out))
+    # Cached and late answers alone do not close a round: none of them is to the parameters that it
+    # asks about.
     if not left_out or not rest.participation.answered(state.round):
         rest = replace(rest, participation=state.participation.without_answers())
         after = open_round(rules, rest, state.round, moment)
@@ -284,6 +295,8 @@ def wake(rules: RoundRules, state: RoundState, moment: Moment) -> Transition:
     restarts when the number has changed.
     """
     assert state.params is not None, "a model that sleeps has parameters"
+    # From 0, as `rounds_max` bounds the rounds in a row, and the first one after a sleep is the one
+    # that shows drift.
     woken = replace(state, closed_rounds=0)
     hint = moment.init_hint() if rules.terms.starts_from_another else None
     if hint is not None and hint.points is not None:
@@ -291,6 +304,8 @@ def wake(rules: RoundRules, state: RoundState, moment: Moment) -> Transition:
         # Parameters for another number of clusters cannot be compared with the newest ones: only a
         # start makes them.
         if clusters != len(rules.terms.algorithm.view(state.params).centres):
+            # With the hint that was just compared: choosing clusters by a criterion clusters the
+            # nodes of the source once for each number, and must not be done twice.
             restarted = start(rules, woken, replace(moment, init_hint=lambda: hint))
             assert restarted is not None, "there is a hint"
             return _after(ModelRestarted(rules.model.name, clusters), restarted)
@@ -316,6 +331,8 @@ def _go_on(rules: RoundRules, closed: RoundState, moment: Moment) -> Transition:
 def has_quorum(rules: RoundRules, state: RoundState, moment: Moment) -> bool:
     """Whether enough of the clients that the open round waits for have answered."""
     assert state.request is not None, "an open round has a request"
+    # A quorum is a share of the clients that are known. Of the first client alone it is reached at
+    # once, and that one would decide where all others begin.
     if state.initial and len(moment.known) < rules.first_clients:
         return False
     return state.participation.has_quorum(

@@ -73,11 +73,14 @@ def init_hint_for(
     model is to take over clusters and there are none yet.
     """
     assert model.rounds is not None, "only models in rounds start from a hint"
+    # Rows are in unit coordinates: the bounds of the contract are at 0 and 1.
     low = np.zeros(contract.width)
     high = np.ones(contract.width)
     names = [feature.name for feature in contract.features]
     # The seed is a function of the names, so that a restart draws the same start.
     digest = hashlib.sha256(f"shoal start 1\n{contract.federation}\n{model.name}".encode()).digest()
+    # Four bytes: a seed travels as an integer of the parameters, and must be within what those may
+    # hold.
     seed = int.from_bytes(digest[:4], "little")
     centres, mass = (np.empty((0, 0)), np.empty(0)) if source is None else known_clusters(source)
     if source is not None and len(centres):
@@ -160,12 +163,16 @@ def unlearned(rules: RoundRules, state: RoundState, client: str) -> RoundState:
     asks the others.
     """
     without = quarantined(state, client)
+    # By name: a sum of floating-point numbers depends on the order, and a server that reads the log
+    # again must find the same parameters.
     kept = [answer.stats for _, answer in sorted(without.policy_state.cached.items())]
     forget = rules.terms.algorithm.forget
     if (
         forget is not None
         and kept
         and without.params is not None
+        # The clusters of a source were found with the readings of this client, too: the model
+        # starts again from those that the source finds without them.
         and not rules.terms.starts_from_another
     ):
         params = rules.terms.algorithm.combine(forget(without.params), kept)
@@ -286,6 +293,8 @@ class RoundsModel(PublishedModel):
         assert update.round is not None, "the validator lets no answer pass without its round"
         state = self._state
         answer = ReceivedAnswer.of(update)
+        # Kept, a forged answer to a round far ahead would make every true one of this client a
+        # repeated one.
         if update.round > state.round:
             raise MessageRejected(
                 "sequence", f"answers round {update.round}, which was never opened"
@@ -296,6 +305,8 @@ class RoundsModel(PublishedModel):
         alone = None
         if usable and state.params is not None:
             self._validator.check_answer_claims(update, state.params)
+            # Combined alone, before it is kept: an answer that no combination takes is refused now,
+            # where it is known whose it is.
             alone = self._validator.check_answer_combines(update, state.params)
             self._check_room(answer)
         # After the checks: an answer that is rejected must not use up its number.
@@ -364,6 +375,7 @@ class RoundsModel(PublishedModel):
     def quarantine(self, client: str) -> None:
         """No round waits for the client, and nothing that it has answered counts in the next
         one."""
+        # An answer that has arrived but is not joined yet would come back with the next step.
         self._join_arrived()
         self._state = quarantined(self._state, client)
 

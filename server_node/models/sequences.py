@@ -10,6 +10,8 @@ from typing import Any, Final, NamedTuple
 from shoal.errors import MessageRejected
 from shoal.protocol.conflicts import DIGEST_BYTES, Mark
 
+# This bounds what is kept of a client: 1024 numbers at most stand in `ahead`, whatever is sent in
+# its name.
 AHEAD_MAX = 1024
 """numbers by which a sequence number may be above the highest processed, and below it one may still
 come late"""
@@ -118,10 +120,13 @@ class SequenceWindow:
             return False
         # The first number of a run: its log may begin in the middle of the client's updates.
         if not self._ahead and self._seen_below == self.first == 1:
+            # Not below 1024 before the first: a number there is an old one that comes late, one
+            # below is of another run.
             self.first = max(1, sequence - AHEAD_MAX + 1)
         self.may_jump = False
         self._ahead.add(sequence)
         self._highest = max(self._highest, sequence)
+        # Here the set stays bounded: what has not come within 1024 numbers is given up.
         self._give_up_below(self._highest - AHEAD_MAX + 1)
         while self._seen_below in self._ahead:
             self._ahead.remove(self._seen_below)
@@ -180,7 +185,11 @@ class ClientSequences:
             return False
         if self._windows != [window]:
             for other in self._windows:
+                # One jump was allowed, and this run has used it: another that could still jump
+                # would take a forged number.
                 other.may_jump = False
+            # The run used last goes to the end, and the one longest unused is dropped: a forger can
+            # begin any number of runs, and the one that the client goes on with must stay.
             others = [other for other in self._windows if other is not window]
             self._windows = [*others, window][-RUNS_MAX:]
         return True
@@ -203,6 +212,8 @@ class ClientSequences:
         for window in near:
             if window.contains(sequence):
                 return window
+        # Numbers that several runs could have go to the run used last, as a client goes on where it
+        # was.
         if near:
             return near[-1]
         begins_a_run = not self._windows

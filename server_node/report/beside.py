@@ -103,8 +103,11 @@ def same_as(recent: RecentHistory, other: RecentHistory, regimes: Sequence[int])
         return {}
     shared = np.minimum(mine[:, :, None], theirs[:, None, :]).sum(axis=0)
     partner = shared.argmax(axis=1)
+    # Two clusters with the same best regime: neither is that regime.
     if len(set(partner.tolist())) < len(clusters):
         return {}
+    # The overlap of two distributions in one step: 1 where they are the same, 0 where they have
+    # nothing in common.
     alike = float(np.minimum(mine, theirs[:, partner]).sum(axis=1).mean())
     # Shares that never move agree whatever each reading is.
     moves = float(np.abs(theirs - theirs.mean(axis=0)).sum(axis=1).mean() / 2)

@@ -187,6 +187,7 @@ class _ModelReport:
         """The recent history of the model, read once for each snapshot."""
         if self._history is None:
             return None
+        # By identity of the object: a server that has begun anew publishes version 1 again.
         if self._recent is None or self._recent[0] is not model.snapshot:
             self._recent = model.snapshot, recent_history(self._history, self._name)
         return self._recent[1]
@@ -198,6 +199,8 @@ class _ModelReport:
         longest bins."""
         extent = history.extent(self._name, COARSE_S)
         newest = None if extent is None else extent[1] // PLACES_S
+        # It reads all bins of six hours, of a year at most: too much for each snapshot, and nothing
+        # before the next of these bins could change the result.
         if self._cycles is None or self._cycles[0] != newest:
             cycles = find_cycles(history, contract.contract, self._name)
             certain = [cycle for cycle in cycles if cycle.chance < CHANCE]

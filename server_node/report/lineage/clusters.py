@@ -83,6 +83,7 @@ class Cluster:
         Each snapshot copies each cluster several times, and setting every field of a frozen class
         takes ten times as long as copying all of them.
         """
+        # `__init__` of a frozen dataclass sets each field through `object.__setattr__`.
         copy = object.__new__(Cluster)
         vars(copy).update(vars(self), **values)
         return copy
@@ -210,6 +211,8 @@ def restore_lineage(state: Mapping[str, Any]) -> Lineage:
 
 
 def _columns(mapping: Mapping[int, Any], kind: type[np.generic] = np.int64) -> list[Any]:
+    # Two arrays and no list of pairs: a checkpoint has thousands of nodes, and an array is one
+    # object.
     return [np.array(list(mapping), dtype=np.int64), np.array(list(mapping.values()), dtype=kind)]
 
 
@@ -228,6 +231,7 @@ def _places(rows: Any) -> dict[int, Place]:
         place = Place(np.asarray(mean, dtype=np.float64), np.asarray(variance, dtype=np.float64))
         if place.mean.ndim != 1 or place.mean.shape != place.variance.shape:
             raise ValueError("a mean and a variance of a place are of different features")
+        # A width of 0 would divide by zero where places are compared in widths.
         if not (np.isfinite(place.mean).all() and (place.variance > 0.0).all()):
             raise ValueError("a place is not finite, or has no width")
         places[int(identity)] = place

@@ -43,7 +43,10 @@ def groups_of(view: ClusteringView) -> Groups:
         if number != NO_CLUSTER:
             nodes[number].append(node)
     mass = {
-        number: math.fsum(node_mass[node] for node in nodes[number]) for number in sorted(nodes)
+        # Rounded once: masses that a plain sum rounds differently in another order of nodes would
+        # match other clusters after a restart.
+        number: math.fsum(node_mass[node] for node in nodes[number])
+        for number in sorted(nodes)
     }
     kept = {
         number: nodes[number]
@@ -82,6 +85,8 @@ def match_groups(groups: Groups, before: Mapping[int, int]) -> Match:
     """Match groups with identities; `before`: node id -> identity. Each identity goes on as one
     group at most, the one with which it shares most mass. Ties go to the older identity, then to
     the older node, so the order of nodes and numbers changes nothing."""
+    # By the mass of now, of the nodes that both snapshots have: what has joined since then is of no
+    # cluster before, and decides nothing.
     masses: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
     for node, number in groups.of_node.items():
         if node in before:
@@ -102,6 +107,8 @@ def match_groups(groups: Groups, before: Mapping[int, int]) -> Match:
     origin_of: dict[int, int] = {}
     now_in: dict[int, int] = {}
     for (number, identity), _ in pairs:
+        # In the order of `pairs`: the first one found has the most mass, so `setdefault` keeps
+        # that.
         if number not in claimed:
             origin_of.setdefault(number, identity)
         if identity not in group_of:

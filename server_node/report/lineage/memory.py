@@ -62,6 +62,8 @@ def nearest_identities(points: Floats, places: Mapping[int, Place]) -> list[int]
 
 def _node_variances(view: ClusteringView) -> Floats:
     """(n, d) the variance of the readings of each node, as far as the view shows it."""
+    # What the view has measured comes first; a bandwidth is one width for all features; of bare
+    # centres only their distances are known.
     if view.node_low is not None and view.node_high is not None:
         return np.asarray(np.square((view.node_high - view.node_low) / MIDDLE_80))
     if view.bandwidth is not None:
@@ -70,6 +72,7 @@ def _node_variances(view: ClusteringView) -> Floats:
         return np.zeros_like(view.nodes)
     # Of centres alone: what lies nearer to one than half the way to the next one is at its place.
     squared = np.square(view.nodes[:, None] - view.nodes).sum(axis=-1)
+    # A node is nearest to itself.
     np.fill_diagonal(squared, np.inf)
     width = np.sqrt(squared.min(axis=1)) / (2.0 * FORMER_WIDTHS)
     return np.repeat(np.square(width)[:, None], view.nodes.shape[1], axis=1)

@@ -22,6 +22,8 @@ class LineagePolicy:
     be gone"""
     recent_readings: float = 500.0
     """readings by which what counts as recent has faded to 1/e"""
+    # Two limits, apart by a factor of three: with one, a cluster whose readings come now and then
+    # would be reported at each of them.
     active_above: float = 3.0
     """recent readings above which a quiet cluster is active"""
     quiet_below: float = 1.0

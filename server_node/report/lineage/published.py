@@ -76,6 +76,8 @@ def lineage_of(snapshot: Snapshot, view: ClusteringView) -> Lineage:
                 time=published.time,
             )
     return Lineage(
+        # Above all that were ever given: an identity that has ended must not be given to another
+        # cluster, as people may have named it.
         next_identity=max(snapshot.next_identity, *(identity + 1 for identity in clusters), 0),
         readings=snapshot.readings,
         clusters=dict(sorted(clusters.items())),

@@ -46,6 +46,11 @@ def advance(
     if _is_start(view):
         # Where a model in rounds begins is no place of its clusters yet.
         return replace(before, begun_anew=True), []
+    # The order matters. Shares are measured once candidates are there, as these take their part of
+    # the recent readings of others. Clusters end before candidates are confirmed, so that a colour
+    # and a former place that become free can be taken in the same step. Activity and dwells come
+    # last: the total of the shares is known when every cluster of this snapshot is settled, and an
+    # event of a dwell has the share.
     step = _Step(before, view, readings, at, policy)
     step.carry_on()
     step.add_candidates()
@@ -143,6 +148,8 @@ class _Step:
             self._groups.mass.keys() - taken.keys(), key=self._groups.first_node.__getitem__
         ):
             identity = given.get(number, self._next_candidate)
+            # Only a candidate's number is used up: an identity that the algorithm has given is its
+            # own.
             self._next_candidate -= identity == self._next_candidate
             parent = self._match.origin_of.get(number)
             self._group_of[identity] = number
@@ -164,6 +171,8 @@ class _Step:
         self._former_places.pop(identity, None)
         self._back.add(identity)
         return former.having(
+            # Its colour may be another cluster's by now: it gets a free one when it is confirmed,
+            # and without one `_is_confirmed` takes it for new.
             slot=None,
             present_reading=self._readings,
             kept_until=0,
@@ -198,14 +207,19 @@ class _Step:
         }
         # Where nothing has grown, shares are 0 and not 0 / 0; so below.
         growth = math.fsum(grown.values()) or 1.0
+        # Before the step's own readings are added, as the parts are those of the masses before it.
         self._hand_over_recent()
         for identity, cluster in self._clusters.items():
             own = mass.get(identity, 0.0)
             part = grown.get(identity, 0.0) / growth
+            # An algorithm that counts recent readings itself is right where growth is not: mass
+            # that is capped or fades does not grow with the readings.
             if counted is not None and identity in self._group_of:
                 part = float(counted[self._group_of[identity]]) / recent_total
             recent = cluster.recent * fades[0] + part * left[0]
             slow = cluster.recent_slow * fades[1] + part * left[1]
+            # Centres of a round are computed anew from all rows: their mass is no growth but what
+            # there is now.
             if not self._view.accumulates and counted is None:
                 recent = slow = own
             self._clusters[identity] = cluster.having(
@@ -239,6 +253,8 @@ class _Step:
     def _move_recent(self, owner: int, to: int, part: float) -> None:
         source = self._clusters[owner]
         target = self._clusters[to]
+        # From the values before the step: what one candidate takes must not lessen what the next
+        # one is due.
         before = self._before.clusters[owner]
         recent = part * before.recent
         slow = part * before.recent_slow
@@ -263,6 +279,8 @@ class _Step:
         Without a look at the readings then: a model in rounds may have had fewer answers than
         before.
         """
+        # Regimes are found only after thousands of readings: until then the one cluster of such a
+        # model would end all that are known.
         if self._waits:
             return
         # A copy of the list, as clusters that have ended are taken out on the way.
@@ -289,6 +307,7 @@ class _Step:
         place = self._places.pop(cluster.identity, None)
         if place is not None:
             self._former_places[cluster.identity] = place
+        # A dictionary keeps the order in which keys came, so the first one has ended first.
         while len(self._former) > FORMER_MAX:
             oldest = next(iter(self._former))
             del self._former[oldest]
@@ -303,6 +322,8 @@ class _Step:
             parent = self._known_or_parent(cluster.parent)
             identity = candidate if cluster.known else self._next_identity
             back = self._former_of(candidate)
+            # What comes back keeps its old number, so that its name and what people have said of it
+            # hold; it has parted from nothing.
             if back is not None:
                 identity = back
                 cluster = self._returned(back, cluster)
