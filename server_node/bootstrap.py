@@ -60,6 +60,8 @@ def open_server(
     Raises `SettingsError` for another one without that, or that cannot follow; `LeaseHeld`,
     `LeaseUncertain`, and as `Checkpoint` and `open_log` do.
     """
+    # What is entered last is left first: the lease is renewed until the history is closed, and is
+    # released while the log is still open.
     with ExitStack() as stack:
         path = config.server.folder / "checkpoint.db"
         checkpoint = stack.enter_context(

@@ -77,6 +77,7 @@ class LeaseHolder:
             self._watched = None
             raise
         yield
+        # The thread that renewed the lease used a log of its own, which is closed by now.
         self._log = log
         self._release()
 
@@ -105,6 +106,8 @@ class LeaseHolder:
                 f"{MISSED_RENEWALS_MAX * self._renew_s:.0f} s"
             )
         self._publish(own)
+        # From the time before it was published: a slow log must not stretch the interval by which
+        # others measure.
         self._renewal_due = now + self._renew_s
 
     def _acquire(self, instance: str) -> None:
@@ -162,6 +165,8 @@ class LeaseHolder:
                 return greatest
             for record in records:
                 lease = self._lease_of(record)
+                # Not only a greater one: of a lease that is renewed the newest record tells that it
+                # still is.
                 if lease is not None and (greatest is None or lease.rank >= greatest[0].rank):
                     greatest = lease, record.offset
 
@@ -251,6 +256,8 @@ class LeaseRenewal:
                 try:
                     with closing(self._open_log()) as log:
                         self._renew(log, stop)
+                # Before the other errors, as it can be tried again: that is for the main loop to
+                # do. This thread must not renew a lease that another server has.
                 except LeaseUncertain as displaced:
                     self._error = displaced
                     return

@@ -129,6 +129,8 @@ class ClusterMonitoring:
         kept = self._births_and_ends[model]
         for event in events:
             if event.event in BIRTHS_AND_ENDS:
+                # Out and in again, so that the newest is last: the first ones are left out of too
+                # many.
                 kept.pop((event.event, event.cluster), None)
                 kept[event.event, event.cluster] = event
         for key in list(kept)[: max(0, len(kept) - EVENTS_LABELLED_MAX)]:

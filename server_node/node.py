@@ -323,6 +323,8 @@ class ServerNode:
         # What is removed from the history depends on what is in it.
         self._history.catch_up(self._log)
         changed = contract_change_records(self._resolved, standing, self._history)
+        # Stored before the history is changed: a kill in between leaves a history that is behind
+        # its topic, and `catch_up` mends that. The other way round nothing would.
         self._outbox.store(self._saved.state(), changed.records, self._clock())
         self._history.apply(changed.history)
         stays = {*same, *anew}
@@ -567,6 +569,8 @@ class ServerNode:
         """Note updates that were removed from the log before they were read."""
         self._monitoring.observe_lost(self._contract.updates_topic, records)
         for model in self._models.values():
+            # Numbers of the updates that were lost never come: without this, each client's next one
+            # could be too far ahead.
             model.clients.allow_jumps()
 
     def _ends(self) -> Positions:

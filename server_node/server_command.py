@@ -94,6 +94,8 @@ def server(
     @contextmanager
     def build() -> Iterator[ServerNode]:
         with (
+            # The last one is left first: the page shows that the server is not ready before its
+            # node and log are closed.
             updater.showing_failures(),
             resumed(opened(lease=lease, renewal=renewal, upstream=bridge.upstream)) as node,
             bridge.running(),
@@ -103,6 +105,7 @@ def server(
             yield node
 
     def on_step(node: ServerNode) -> None:
+        # First of all: a server that has lost its lease must not take another step.
         renewal.check()
         bridge.check()
         updater.update(node)

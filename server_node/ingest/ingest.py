@@ -180,6 +180,8 @@ class Ingest:
             return outcome._replace(result=left_out, model=update.model, client=update.client)
         if isinstance(update, RegionUpdate):
             self._server.quotas.check_region(update.client)
+        # Before what the update contains, which takes the most time to check: a client above its
+        # rate must not use up the server's.
         self._server.quotas.check(update.client, record)
         self._server.validator.check_update(update)
         absorbed = self._absorb(update, record, outcome)
@@ -215,6 +217,8 @@ class Ingest:
         if update.chunks == 1:
             update = _dated(update, record)
             processed = process(update, outcome.at, content)
+        # Chunks of an update that was processed are not kept: they would take room until the last
+        # of them has come again.
         elif not model.clients.knows(update.client, update.sequence, content):
             whole = self._server.reassembly.take(update, record.value or b"")
             if whole is None:

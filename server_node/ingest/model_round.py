@@ -549,6 +549,7 @@ class ModelRound:
 def unmasked(messages: list[Words32], sums: list[Words32]) -> Ints:
     """Masked counts (cells,) of a batch, and the sums (cells,) of all helpers -> the counts with
     noise (cells,)."""
+    # Words of 32 bits that wrap: masks are uniform modulo 2^32, and cancel only in that arithmetic.
     total = np.zeros(len(sums[0]), dtype=np.uint32)
     for masked in messages:
         total += masked

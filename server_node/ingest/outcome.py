@@ -156,6 +156,7 @@ def contract_change_records(
 def snapshot_records(contract: Contract, published: PublishedSnapshot) -> Iterator[OutboxRecord]:
     """The snapshot, then what became of clusters with it."""
     key = published.snapshot.model.encode()
+    # The snapshot first: who reads an event finds the snapshot that it names.
     yield OutboxRecord(contract.snapshots_topic, published.value, key, Snapshot.headers())
     for event in published.events:
         yield OutboxRecord(contract.events_topic, event.encode(), key, event.headers())

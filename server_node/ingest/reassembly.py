@@ -127,6 +127,7 @@ class Reassembly:
             waiting.values[chunk.chunk] = StoredPart(value)
             self._count(chunk.client, len(value))
         waiting.newest = self._received
+        # Out and in again: the update whose newest chunk is oldest must stay the first one.
         self._waiting.pop(key, None)
         self._waiting[key] = waiting
         if len(waiting.values) < waiting.chunks:

@@ -96,6 +96,8 @@ def name_request(contract: ResolvedContract, model: str, cluster: int, name: str
         request = ClusterName(
             contract.federation, contract.digest, model, cluster, name.strip(), made_at=time.time()
         )
+        # Checked here as the server will check it, or an operator would learn of a slip only from
+        # the list of rejected messages.
         Validator(contract).check_request(request)
     except MessageRejected as rejected:
         raise SettingsError(

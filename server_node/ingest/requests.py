@@ -177,6 +177,8 @@ class Request(ABC):
         # operators.
         server.quotas.check_request(self.message, record)
         applied = self.apply(server)
+        # Only once it was applied: one that is refused may be corrected and sent again with the
+        # same time.
         server.taken.remember(self.message)
         return applied
 
@@ -272,6 +274,8 @@ class ContributeUpstream(Request):
     it."""
 
     message_type = Contribute
+    # One that is published again undoes nothing: it contributes what has come since, if anything
+    # has.
     once = False
 
     def apply(self, server: ServerParts) -> Applied:
@@ -379,6 +383,7 @@ class ForgetClient(ClientRequest):
     def apply(self, server: ServerParts) -> Applied:
         """Free the place."""
         server.quotas.forget(self.request.client)
+        # Not that of clients: the list of those in quarantine has not changed.
         return Request.applied(self)
 
 

@@ -126,6 +126,7 @@ class Suspects:
         """
         self._keys |= batch
         if not self._clients:
+            # Sorted, so that every run over the log tries the same halves.
             self._clients = sorted(batch)
             self._helpers_work = False
             self._front = len(self._clients)
@@ -297,6 +298,7 @@ class HelperCheck:
             total += self._mask(name, key, entry, close.round, close.plan, close.cells)
         # Masks are added modulo 2^32: only the difference, taken as signed, is the noise.
         noise = signed_counts(total - words_of(sums[name].total)).astype(np.float64)
+        # As floats: noise of a wrong sum is near 2^31, and the sum of such squares leaves 64 bits.
         squares = noise**2 / self._mode.variance
         if float(squares.max()) > REACH**2:
             return WRONG_SUMS

@@ -110,6 +110,8 @@ class Bridge:
         if state is not None and state["logs"][1] == upstream:
             self._restore(state)
             newest = latest(self._upstream_log, snapshots_topic)
+            # Only in the log that the digests are of: in one that was made anew, nothing of this
+            # region has been refused yet.
             check_no_conflict(newest.get(CONFLICTS_KEY), self._contract.federation, self._digests)
         else:
             self._positions = beginning(self._own_log, topic)
@@ -263,6 +265,8 @@ class BridgeThread:
             yield
         finally:
             self._stop.set()
+            # The checkpoint and both logs are closed by the thread, so nothing may open them again
+            # before it has ended.
             thread.join()
 
     def check(self) -> None:
@@ -313,6 +317,8 @@ class BridgeThread:
                 stop.wait(POLL_S)
 
     def _keep(self, snapshot: Snapshot) -> None:
+        # One assignment to a dictionary, which no other thread sees half done: the server reads it
+        # without a lock.
         self._newest[snapshot.model] = snapshot
 
 

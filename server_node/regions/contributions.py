@@ -67,6 +67,8 @@ class Regions:
     def all(self) -> list[Region]:
         """Every region, those below another one after it; sorted by name."""
         regions: list[Region] = []
+        # Sorted, as all of it travels in every contribution, and after a rebuild the same bytes
+        # must be published.
         for _, tree in sorted(self._below.items()):
             regions += tree
         return regions
@@ -156,6 +158,7 @@ class RegionUpdates:
                 detail=rejected.detail,
             )
             return
+        # Only now: a contribution that is refused must leave no gap in the numbers.
         self._sequences[update.model] = update.sequence
         topic = self._contract.contributions_topic
         key = self._upstream_contract.update_key(update.model)
@@ -384,6 +387,8 @@ class Contributions:
             # A clock that was set back must not lengthen the wait.
             pending.since = min(pending.since, now)
             if now >= pending.since + self._publish_s:
+                # It is read only with a later step: without this each step until then would write
+                # another one.
                 pending.requested = True
                 request = Contribute(self._contract.federation, self._contract.digest, model)
                 key = self._contract.update_key(model)

@@ -227,6 +227,7 @@ class FollowingRounds(RoundsModel):
         assert snapshot.round is not None, (
             "the bridge lets no snapshot of a model in rounds pass without its round"
         )
+        # Those that have arrived answer the request before, and must not count for the next one.
         self._join_arrived()
         self._followed = Followed(snapshot.version, snapshot.made_at)
         adopted = replace(
@@ -250,6 +251,8 @@ class FollowingRounds(RoundsModel):
         """The state with a round that is open for the region's own clients."""
         own = make_request(self._rules, adopted, round_, self._moment(now))
         deadline = min(own.deadline, now + TIME_SHARE * (request.deadline - now))
+        # The stricter of both: what the upstream contract asks for is a promise to its users, and
+        # what the region asks for one to its own.
         own = replace(own, deadline=deadline, rows_min=max(own.rows_min, request.rows_min))
         self._opened = (RoundOpened(self.name, own.round, own.version),)
         return replace(adopted, phase=Phase.COLLECTING, request=own, opened_at=now)

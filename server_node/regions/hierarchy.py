@@ -201,6 +201,7 @@ class Hierarchy:
         self._others = dict(state["contributions"])
         if self._link is None:
             return
+        # Taken out of the others: from now on this state is the link's own.
         saved = self._others.pop(self._link.federation, None)
         if saved is not None:
             self._link.contributions.restore(saved)

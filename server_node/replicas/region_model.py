@@ -126,7 +126,11 @@ class RegionModel:
         Raises `InvalidState`.
         """
         newest = self._newest
+        # Taken out first: should the record fail half-way, these are no longer the parts of that
+        # state.
         self._newest = None
+        # By its bytes: another replica may have served the region in between, and these parts would
+        # be of an older state.
         if newest is not None and newest[0] == state:
             return newest[1]
         parts = self._empty_parts()
@@ -141,6 +145,8 @@ class RegionModel:
         return state
 
     def _empty_parts(self) -> _Parts:
+        # Not paced: how long a snapshot takes differs between machines, and must not decide when
+        # one is published. A record that is absorbed again, elsewhere, has to give the same bytes.
         model = StreamingModel(self._resolved, self._resolved_model, self.settings, paced=False)
         reassembly = Reassembly()
         quarantine = QuarantineRegister()

@@ -123,6 +123,7 @@ def consumer_config(settings: ReplicaSettings, name: str) -> dict[str, Any]:
     return {
         "client.id": name,
         "session.timeout.ms": session_ms,
+        # A third, as Kafka recommends: two heartbeats may be lost before the session ends.
         "heartbeat.interval.ms": session_ms // 3,
         # A state that a killed replica had not committed must not be restored from the changelog.
         "isolation.level": "read_committed",
@@ -185,6 +186,7 @@ def run_replica(
                 error=f"{type(error).__name__}: {error}",
                 retry_s=retry_s,
             )
+            # Quix Streams takes signals only while its application runs.
             if _stopped_within(retry_s):
                 return
             retry_s = min(2 * retry_s, RETRY_MAX_S)
@@ -220,6 +222,8 @@ def make_application(
         consumer_poll_timeout=min(POLL_S, settings.commit_s),
         # Otherwise state would be deleted where retention has removed updates that it lacks.
         auto_recover_from_source_offset_out_of_range=False,
+        # `open_region` has made them, with the settings that shoal needs: compaction, and the size
+        # of a record.
         auto_create_topics=False,
         loglevel=None,
         # Errors are raised, and are logged once, where they are caught.

@@ -9,6 +9,8 @@ from typing import Any, Final, Protocol
 
 from shoal.config.limits import KIB, UPDATE_RECORD_BYTES_MAX
 
+# Below the 960 KiB of a record, with room for the key, the headers, and what the store adds; and
+# below the 1 MiB that brokers accept by default.
 PART_BYTES: Final = 768 * KIB
 """bytes of a state in one record of the changelog"""
 CHANGELOG_RECORD_BYTES_MAX: Final = UPDATE_RECORD_BYTES_MAX

@@ -95,6 +95,7 @@ class Timers:
                     self._publish_until_stopped(log)
             except ShoalError as error:
                 log_event("retrying", logging.WARNING, error=str(error), retry_s=RETRY_S)
+                # What was due has been taken out of the list, and is perhaps not published.
                 self.ask_all()
                 with self._changed:
                     self._changed.wait_for(lambda: self._stopped, RETRY_S)

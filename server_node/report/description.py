@@ -305,6 +305,8 @@ def _compared(
     for j, others in elsewhere.items():
         here = intervals[j]
         feature = contract.features[j]
+        # Without a least width, a feature that hardly varies in either would set them apart at any
+        # distance.
         least = WIDTH_MIN * (feature.high - feature.low)
         widths = max(interval_width(here, feature), least) + max(
             interval_width(others, feature), least
@@ -358,6 +360,7 @@ def _between(
     highs = np.array([[interval.high for interval in row] for row in intervals])
     widths = np.maximum(highs - lows, WIDTH_MIN * spans)
     apart = 2 * np.abs(middles - middles[place]) / (widths + widths[place])
+    # Infinite, so that the minimum over all clusters passes over those it is not compared with.
     apart[place] = np.inf
     is_compared = np.zeros(len(middles), dtype=np.bool_)
     is_compared[compared] = True

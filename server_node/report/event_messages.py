@@ -57,6 +57,8 @@ def event_messages(
             share_before = min(1.0, share_before)
         messages.append(
             ClusterEventMessage(
+                # Made of what the log decides: an event that is published again after a kill has
+                # the same id, by which a receiver drops it.
                 id=f"{snapshot.model}/{snapshot.version}/{place}",
                 kind=event.kind,
                 federation=contract.federation,

@@ -101,6 +101,7 @@ class _Nodes:
         rows, mass = self._weighted(chosen)
         runs: list[tuple[Floats, float]] = []
         for start in range(STARTS):
+            # The number of a start is its seed, so that a restart finds the same parts.
             initial = rows[kmeans_plusplus(rows, k, start, mass)]
             runs.append(self.lloyd(initial, chosen))
         centres, _ = min(runs, key=lambda run: run[1])
@@ -242,11 +243,13 @@ def next_parts(
 
 def _is_due(before: int, now: int) -> bool:
     """Whether the readings have reached 1 000, or doubled from there, since the snapshot before."""
+    # A number has one binary digit more whenever it has doubled.
     return (now // READINGS_MIN).bit_length() > (before // READINGS_MIN).bit_length()
 
 
 def _followed(before: Sequence[Part], nodes: _Nodes) -> _Cells | None:
     """The cells that go on from parts; None where there were none, or one has lost its readings."""
+    # After a change of the contract the features are others.
     if not before or len(before[0].centre) != nodes.contract.width:
         return None
     centres, _ = nodes.lloyd(np.array([part.centre for part in before])[:, nodes.features])
