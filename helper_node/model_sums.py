@@ -188,4 +188,5 @@ class ModelSums:
         self.answer = answer
         for entry in entries:
             self.unmasked[entry.client] = entry.window
+        # No further batch may have them: of each round one batch is unmasked.
         self.sent = {}

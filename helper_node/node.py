@@ -156,6 +156,7 @@ class HelperNode:
                 self.metrics.messages.labels(result=result).inc()
             elif kind == CloseRound.TYPE.encode():
                 return self._answered(CloseRound.decode(record.value, record.headers))
+        # Anybody may write to the log: a message that cannot be read must not stop a helper.
         except MessageRejected:
             self.metrics.messages.labels(result="rejected").inc()
         return []
@@ -216,6 +217,7 @@ class HelperNode:
 
     def _pair(self, close: CloseRound, entry: BatchEntry) -> bytes:
         place = (close.model, entry.client, entry.key)
+        # Kept, as an agreement on a key takes 95 µs and a mask of 250 cells 4.
         if place not in self._pairs:
             names = (
                 close.federation,
@@ -243,6 +245,7 @@ class HelperNode:
         own = helper_public(self._secret)
         bounds = self._log.bounds(self._topic)
         ends = {partition: end for partition, (_, end) in bounds.items()}
+        # A copy: the same records are processed after this, from the position that the helper has.
         at = dict(self._positions)
         while any(at.get(partition, 0) < end for partition, end in ends.items()):
             records, after = self._log.read(self._topic, at, BATCH_RECORDS, WAIT_S)

@@ -35,6 +35,8 @@ class OneBox:
             raise SettingsError("a federation needs clients, each with a name of its own")
         self._config = config
         self._stack = ExitStack()
+        # If opening one node fails, those before it are closed; `pop_all` hands them on once all
+        # are open.
         with ExitStack() as opening:
             # The server first: clients compare their contract with the one that it publishes.
             self.server: ServerNode = opening.enter_context(
@@ -48,6 +50,8 @@ class OneBox:
 
     def step(self) -> bool:
         """One step of every node; True if any did something. Raises what the nodes raise."""
+        # A list: `any` of a generator would end at the first client that did something, and the
+        # others would not step.
         worked = [client.step() for client in self.clients.values()]
         return self.server.step() or any(worked)
 

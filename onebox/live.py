@@ -88,6 +88,7 @@ class LiveFederation:
         """A step of every node. Raises what the server raises, and `InvalidState` once every
         client is left out."""
         did_something = self.host.step()
+        # In this order, so that the server steps in any case.
         did_something = self.server.step() or did_something
         if did_something:
             self._rests_since = None

@@ -329,6 +329,7 @@ def _run_to_the_end(run: Run, stop: Any, as_json: bool) -> float:
         while not stop.is_set():
             worked = run.step()
             if run.finished and not worked:
+                # Once more is enough: the rounds that this has led to have ended by now.
                 if woken:
                     break
                 run.box.wake_rounds()

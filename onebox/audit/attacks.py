@@ -57,6 +57,8 @@ def counts_score(published: Ints, first: Ints, second: Ints, epsilon: float) -> 
         if is_first:
             return EXACT
         return -EXACT
+    # Half of epsilon: a reading that is elsewhere changes two counts by one, and the noise is made
+    # for both together.
     return epsilon / 2.0 * float((np.abs(published - second) - np.abs(published - first)).sum())
 
 
@@ -85,6 +87,7 @@ def audit_two_cells(
     scores = np.empty(trials)
     for number in range(trials):
         true = windows[0 if first[number] else 1]
+        # A copy, as a mechanism may write into what it is given.
         answers = different(release(true.copy(), number) for _ in range(repeats))
         scores[number] = sum(
             counts_score(answer, *windows, epsilon / readings) for answer in answers
@@ -346,6 +349,7 @@ def audit_missing_feature(
         row = release(bounds.from_unit(reading))
         filled: list[Floats] = []
 
+        # Values by default: a function that is made in a loop would see those of the last trial.
         def look(
             rows: Floats, _: slice, filled: list[Floats] = filled, row: Floats = row
         ) -> Floats:
@@ -354,6 +358,8 @@ def audit_missing_feature(
 
         public.fill(np.where(np.arange(bounds.d) == bounds.d - 1, np.nan, row), look)
         guess = min(max(float(filled[0][0, -1]), 0.0), 1.0)
+        # The logarithm of the ratio of two Laplace densities: one around what was filled in, the
+        # other around the value that is there.
         scores[trial] = epsilon * (abs(row[0, -1] - guess) - abs(row[0, -1] - 1.0))
         if row[0, -1] == guess:  # without noise, which has no such value
             scores[trial] = -np.inf

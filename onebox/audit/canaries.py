@@ -83,6 +83,8 @@ def audit_canaries(config: Config, folder: Path, generator: np.random.Generator)
     with OneBox(audited, [NAME], lambda: NOW) as box:
         box.run_until_idle()
     wanted = traces(readings, bounds) | frozenset(users)
+    # With a byte between them, so that nothing is found across the end of one record and the start
+    # of the next.
     left = b"\0".join(what_left(audited))
     subject = ", ".join(model.name for model in audited.contract.models)
     planted = readings.size + len(users)

@@ -71,6 +71,7 @@ class AuditedClient:
     def __init__(self, config: Config, name: str = NAME) -> None:
         """`config` from `in_folder`."""
         self._config = config
+        # If opening fails on the way, what is open is closed; `pop_all` hands it on at the end.
         with ExitStack() as opening:
             own = config.client.folder / name
             own.mkdir(parents=True, exist_ok=True)

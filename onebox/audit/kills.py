@@ -83,6 +83,7 @@ class Answers:
         for record in records:
             update = Update.decode(record.value, record.headers)
             known = self.by_window.setdefault((update.model, update.sequence), set())
+            # Once for a window: another answer to it is of the same readings.
             if not known:
                 self.readings[update.model] = self.readings.get(update.model, 0) + update.readings
             known.add(pack(update.arrays))

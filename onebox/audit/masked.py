@@ -203,6 +203,8 @@ def scratch_federation(
         if name not in LEFT_OUT
     }
     helpers = [{"name": name, "key": helper_public(key).hex()} for name, key in keys.items()]
+    # No wait: a round ends as soon as both clients have answered, as the clock of an audit stands
+    # still.
     terms |= {"helpers": helpers, "batch_min": 2, "batch_s": 1e-9}
     privacy = Privacy.model_validate(
         {name: value for name, value in terms.items() if value is not None}
@@ -366,6 +368,8 @@ def noise_finding(subject: str, declared: float, noise: Ints, mode: Masked) -> N
     variance."""
     total = float(np.square(noise, dtype=np.float64).sum())
     count = len(noise)
+    # A low quantile of the sum of squares gives a large variance, which stands for a small epsilon:
+    # so it is the lower bound of epsilon that comes second.
     variances = [
         total / at for at in (count, _chi_square(count, ALPHA), _chi_square(count, 1.0 - ALPHA))
     ]

@@ -108,6 +108,7 @@ def _starts_and_publishes(config: Config, before: int) -> bool:
         with resumed(open_client(config, NAME, clock=lambda: NOW)) as node:
             while node.step():
                 pass
+    # A client that refuses to start publishes nothing twice, which is what it should do.
     except (InvalidState, SettingsError):
         pass
     return len(_updates(config)) > before

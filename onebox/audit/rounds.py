@@ -53,8 +53,11 @@ def reconstruct(rounds: Sequence[Round], box: RowRange) -> Floats:
         found.append(row)
         for other in left:
             cluster = _nearest(other.centre, row)
+            # Taken out of every round: a row that is known may leave another one alone in its
+            # cluster.
             other.weight[cluster] -= 1
             other.total[cluster] -= row
+    # With this shape also where none was found.
     return np.array(found).reshape(-1, len(box.low))
 
 

@@ -41,6 +41,8 @@ class TickingClock:
 
     def __init__(self, real: Callable[[], float] = time.time) -> None:
         self._real = real
+        # A whole second: with ticks of a power of two, all times and their differences are exact,
+        # and so the same in every run.
         self._start = self._now = float(math.floor(real()))
 
     def __call__(self) -> float:

@@ -183,6 +183,7 @@ def adjusted_rand(classes: Ints, labels: Ints) -> float:
     together, in_rows, in_columns = (
         _pairs(counts) for counts in (table, table.sum(axis=1), table.sum(axis=0))
     )
+    # A single reading has no pairs, and 0 / 0 would be no number.
     chance = in_rows * in_columns / max(_pairs(np.array([len(rows)])), 1.0)
     most = (in_rows + in_columns) / 2
     # Both are one group, or both are single rows: there is no pair about which they could differ.

@@ -38,6 +38,8 @@ def piece_file(plan: ReplayPlan, piece: Piece) -> Path:
 def pieces_to_take_apart(plan: ReplayPlan) -> list[Piece]:
     """The pieces that are not taken apart yet."""
     (plan.folder / FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
+    # A file that is there is whole, as it gets its name last: after a kill only the others are
+    # made.
     return [piece for piece in plan.pieces if not piece_file(plan, piece).exists()]
 
 
@@ -79,6 +81,7 @@ def remove(plan: ReplayPlan) -> None:
 
 def _by_part(batch: Any, parts: int) -> list[Any]:
     """The readings of a batch as one batch for each part."""
+    # Encoded, so that each name is hashed once and not once for each of its readings.
     clients = pc.dictionary_encode(batch.column(CLIENT))
     part_of_client = np.array(
         [part_of(name, parts) for name in clients.dictionary.to_pylist()], dtype=np.int64

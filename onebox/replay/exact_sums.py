@@ -42,6 +42,8 @@ class ExactSum:
         limb, shift = np.divmod(
             exponent.astype(np.int64) - MANTISSA_BITS + LEAST_EXPONENT, LIMB_BITS
         )
+        # Unsigned: 32 bits, shifted by up to 31, have 63. The sign is in `high`, whose 21 bits have
+        # room in 64 when they are shifted.
         low = (whole & MASK).astype(np.uint64) << shift.astype(np.uint64)
         high = (whole >> LIMB_BITS) << shift
         entries = np.arange(whole.size)
@@ -54,10 +56,13 @@ class ExactSum:
         self._terms += 1
         if self._terms == TERMS_MAX:
             self._limbs = _carried(self._limbs)
+            # Its limbs are as small as those of a single term now.
             self._terms = 1
 
     def merge(self, other: Self) -> None:
         """Add another sum, which stays as it is."""
+        # Both reduced first: limbs after 2^28 terms have up to 62 bits, and their sum could
+        # overflow.
         self._limbs = _carried(self._limbs) + _carried(other._limbs)
         self._terms = 1
 

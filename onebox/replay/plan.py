@@ -60,6 +60,7 @@ class ReplayPlan:
     def source(self) -> bytes:
         """16 bytes that stand for the identity of the readings logs: one history of readings for
         each key."""
+        # The text keeps this apart from the keys of clients, which are made of the same secret.
         return hmac.digest(self.key, b"shoal replay source", "sha256")[:16]
 
     def client_key(self, client: str) -> bytes:
@@ -93,6 +94,8 @@ class ReplayPlan:
             with atomic_file(place) as temporary:
                 temporary.write_text(json.dumps(own, indent=1) + "\n", encoding="utf-8")
         try:
+            # Read also where it was just written: another replay may have claimed the folder in
+            # between.
             found = json.loads(place.read_text(encoding="utf-8"))
         except ValueError:
             raise InvalidState(

@@ -87,6 +87,8 @@ def _run_all_queries(plan: ReplayPlan) -> dict[str, RoundsResult]:
     """Let clients answer the models that ask them; the snapshot of each is written as the
     parameters of the others."""
     for model in plan.contract.following:
+        # Of all models first: `records` takes in answers that are there, and those of an earlier
+        # run are to other updates.
         answers_file(plan, model.name).unlink(missing_ok=True)
     results = {}
     for model in plan.contract.following:

@@ -60,11 +60,14 @@ class SparkEngine:
                 "--engine spark needs Java 17 or later; on Debian: apt install "
                 "openjdk-17-jre-headless"
             )
+        # Workers must have the packages of this environment; Spark would start the `python3` of the
+        # path.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.appName("shoal replay").master(
             address or f"local[{workers}]"
         )
         if address is None:
+            # Without these, Spark listens on the address of the host's name, which others reach.
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             builder = builder.config("spark.driver.host", "127.0.0.1").config(
                 "spark.driver.bindAddress", "127.0.0.1"
@@ -73,6 +76,8 @@ class SparkEngine:
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.driver.memory": DRIVER_MEMORY,
+            # Times without a zone would be read in that of the machine, and the results depend on
+            # it.
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.shuffle.partitions": str(workers),
         }
@@ -120,6 +125,7 @@ class SparkEngine:
         if failures:
             raise failures[0]
         if errors := [outcome.error for outcome in outcomes if outcome.error is not None]:
+            # The same one in every run, whichever worker was first.
             raise InvalidData(min(errors))
         found = learnt(plan, sorted(left))
         yield from found
@@ -173,6 +179,8 @@ def _learn(plan: ReplayPlan, readings: Iterable[Any]) -> Iterator[Any]:
                 (normalise(batch, names, batch.column(SEQUENCE)) for _, batch in batches),
             )
         except ShoalError as failed:
+            # As a text: an exception in a worker comes back as one of Spark's, with a traceback of
+            # Java.
             error = str(failed)
         yield pa.record_batch(
             {PART: pa.array([part], pa.int64()), "error": pa.array([error], pa.string())}

@@ -76,6 +76,7 @@ def load_rules(path: Path | None) -> Sequence[Rule]:
     if path is None:
         return (EVERYTHING,)
     rules = parse_table(Rules, read_toml(path), str(path)).rule
+    # An empty file would forward nothing, silently, where somebody expects alerts.
     if not rules:
         raise SettingsError(f"{path}: no [[rule]] in it; remove the setting to forward every event")
     return rules

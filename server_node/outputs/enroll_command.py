@@ -112,6 +112,7 @@ def _make(config: Config, file: Path, name: str, folder: Path) -> dict[str, str]
     there. Raises `SettingsError`, and leaves no folder then.
     """
     try:
+        # Readable by this user alone from the start: the key of the client goes into it.
         folder.mkdir(parents=True, mode=0o700)
         write_keys(folder / f"{name}.key", [secrets.token_bytes(KEY_BYTES)])
         text, missing = _site_file(file, name, folder)

@@ -75,6 +75,8 @@ def list_(file: Path, client: str | None, model: str | None, follow: bool, as_js
                     continue
                 seen[event.id] = None
                 if len(seen) > IDS_MAX:
+                    # A dictionary keeps the order in which keys came, so the first one is the
+                    # oldest.
                     del seen[next(iter(seen))]
                 click.echo(record.value if as_json else _line(event))
                 listed = True

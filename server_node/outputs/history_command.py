@@ -117,6 +117,8 @@ def _write_text(rows: Iterable[Row], form: str, text: Any, what: str) -> int:
         written += 1
         row = [f"{np.datetime64(start, 's')}Z", *values]
         if form == "csv":
+            # `csv_cell`: a name that begins with `=` would be a formula where a spreadsheet opens
+            # the file.
             table.writerow([row[0], *map(csv_cell, values)])
         else:
             text.write(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n")

@@ -124,7 +124,9 @@ def _nearest(graph: _Graph, predictor: NearestPoint, rows: str, width: int) -> s
         if predictor.sigma is None:
             term = graph.add("Mul", gap, gap)
         else:
-            # CIM, the correntropy induced metric: a Gaussian of each feature's gap.
+            # CIM, the correntropy induced metric: a Gaussian of each feature's gap. In the order of
+            # the kernels, gap * (gap * scale), as another one rounds otherwise, and a reading
+            # between two points could get the other label.
             scale = graph.constant(np.array(-0.5 / (predictor.sigma * predictor.sigma)))
             term = graph.add("Exp", graph.add("Mul", gap, graph.add("Mul", gap, scale)))
         total = graph.add("Add", total, term) if total else term

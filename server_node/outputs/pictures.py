@@ -254,8 +254,10 @@ def _draw_bands(chart: Any, picture: Picture, bands: Bands | None) -> None:
         shares = bands.shares.get(cluster.identity)
         if shares is None:
             continue
+        # There is one: a cluster is among the shares only if some bin has readings of it.
         first = int(np.flatnonzero(np.nan_to_num(shares) > 0)[0])
         half = np.maximum(THINNEST, BAND * np.nan_to_num(shares))[first:]
+        # A step at each edge needs a value for the last one, too.
         thickness = np.append(half, half[-1])
         below = place - thickness
         above = place + thickness
@@ -301,6 +303,7 @@ def _ranges(chart: Any, picture: Picture, position: int, feature: Feature) -> No
     chart.set_xlabel(wrapped(feature_label(feature), LABEL_CHARS), fontsize=9)
     chart.tick_params(labelsize=8)
     chart.margins(x=0.05)
+    # Bars stick to 0, which would take the margin away there.
     chart.use_sticky_edges = False
     ticks(chart, feature)
 

@@ -109,6 +109,7 @@ def snapshot_view(snapshot: Snapshot, lineage: Lineage, contract: ResolvedContra
 
 def as_lists(array: AnyArray) -> list[Any]:
     """`array` as nested lists for JSON; numbers that are not finite become None."""
+    # JSON has no NaN and no infinity.
     values = array.astype(object)
     if np.issubdtype(array.dtype, np.floating):
         values[~np.isfinite(array)] = None

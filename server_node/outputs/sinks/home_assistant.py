@@ -51,6 +51,8 @@ class HomeAssistant:
         What is published is the same whenever the alert is delivered again.
         """
         kinds = SITE_EVENT_KINDS if event in SITE_EVENT_KINDS else EVENT_KINDS
+        # The trigger and the sensor first: Home Assistant drops a message that nothing has
+        # described to it.
         self._describe_triggers(model, kinds)
         if event in EVENT_KINDS:
             self._publish_sensor(alert["event"], model)
@@ -75,6 +77,7 @@ class HomeAssistant:
                 "device": self._device_json(model),
             }
             self._publisher.publish(topic, _json(config), retain=True)
+            # Only once the broker has it: after an error it is described again.
             self._described.add(topic)
 
     def _publish_sensor(self, event: Mapping[str, Any], model: str) -> None:
@@ -111,6 +114,7 @@ class HomeAssistant:
             "units": event["units"],
             "last_event": event["kind"],
         }
+        # Retained, so that Home Assistant finds it when it starts later than this.
         self._publisher.publish(config, _json(described), retain=True)
         self._publisher.publish(state, _json(value), retain=True)
 

@@ -24,6 +24,8 @@ class MqttSinkSettings(BrokerSettings):
     @model_validator(mode="after")
     def _topic_can_be_filled_in(self) -> Self:
         try:
+            # Tried when the settings are read: a slip in the topic would otherwise show with the
+            # first alert, at night.
             self.topic.format(federation="", model="", event="")
         except (KeyError, IndexError, ValueError):
             raise ValueError("topic may hold {federation}, {model} and {event} only") from None

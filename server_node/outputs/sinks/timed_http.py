@@ -110,6 +110,8 @@ class _TimedHTTPS(urllib.request.HTTPSHandler):
 
     def __init__(self) -> None:
         self._timed = ssl.create_default_context()
+        # As `http.client` does for a context of its own: some receivers refuse a connection that
+        # names no protocol.
         self._timed.set_alpn_protocols(["http/1.1"])
         self._timed.sslsocket_class = _TimedHandshake
         super().__init__()

@@ -171,6 +171,7 @@ class Webhook:
         """See `Sink.deliver`."""
         request = self._request(alert)
         try:
+            # The answer is not read: whatever a receiver sends has no meaning beyond its status.
             with self._opener.open(request, timeout=TIMEOUT_S):
                 return True
         except urllib.error.HTTPError as answer:
@@ -193,6 +194,8 @@ class Webhook:
             headers["Authorization"] = f"Bearer {read_password(self._token_file, 'events')}"
         if self._signing_key_file is not None:
             secret = read_password(self._signing_key_file, "events")
+            # The id of the event, so that a receiver recognises an alert that is delivered again
+            # although its time, and so its signature, is another.
             headers |= signature_headers(secret, headers["ce-id"], self._clock(), body)
         return urllib.request.Request(self._url, body, headers, method="POST")
 

@@ -100,15 +100,20 @@ class Access:
         return self._signed(int(self.clock()) + SESSION_S)
 
     def _is_session(self, value: str) -> bool:
+        # Twelve digits at most: a long text is never turned into a number.
         ends, _, _ = value.partition(".")
         if (
             not re.fullmatch(r"[0-9]{1,12}", ends)
             or not self.clock() < int(ends) <= self.clock() + SESSION_S + 1
         ):
             return False
+        # In constant time: how long a comparison takes must not tell how much of a forged session
+        # is right.
         return hmac.compare_digest(value.encode(), self._signed(int(ends)).encode())
 
     def _signed(self, ends: int) -> str:
+        # Derived from the token, so that another token ends all sessions; the prefix keeps the key
+        # apart from any other that is made of it.
         key = _digest(f"shoal session 1\n{self.token}")
         return f"{ends}.{hmac.new(key, str(ends).encode(), 'sha256').hexdigest()}"
 
@@ -118,6 +123,7 @@ def make_access(
 ) -> Access:
     """The rules of a server that listens on `host`. Raises `SettingsError` for a token that cannot
     be used."""
+    # A wildcard names no server: a page that calls this machine 0.0.0.0 is of another site.
     names = {name.lower().strip("[]") for name in (*allowed_hosts, host)} - set(WILDCARDS)
     return Access(frozenset(names), "" if token_file is None else read_token(token_file))
 
@@ -203,6 +209,7 @@ class AccessControl:
             return
         request = Request(scope)
         header = request.headers.get("host", "")
+        # Before the token: not even the form is for a request under a foreign name.
         if not self._access.knows_host(header):
             await _unknown_host(header)(scope, receive, send)
             return
@@ -255,6 +262,8 @@ def check_sender(request: Request) -> None:
         headers.get("host", ""), headers.get("origin"), headers.get("sec-fetch-site")
     ):
         raise HTTPException(403, "pages of other sites may not name or mute clusters")
+    # A page of another site can make a browser send a form or a text, but no JSON without asking
+    # this server first (CORS).
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise HTTPException(415, "send the request as JSON, with Content-Type: application/json")
 
@@ -295,6 +304,7 @@ def parse_alerts(
 def _parsed(body: bytes) -> Any:
     try:
         return json.loads(body)
+    # Deeply nested lists raise `RecursionError`: a body from outside must not be an internal error.
     except (ValueError, RecursionError):
         raise HTTPException(400, "the body is not JSON") from None
 

@@ -137,6 +137,8 @@ def create_app(
     federation's log, of which events and labels are listed; None: they are not.
     """
     closing = threading.Event()
+    # Half of the connections at most: an event stream holds one for as long as its page is open,
+    # and requests need some, too.
     subscribers_max = min(SUBSCRIBERS_MAX, bounded_by_descriptors(limits.connections_max) // 2)
     endpoints = Endpoints(board, registry, predict, publish_request)
     reports = Reports(history)
@@ -308,6 +310,8 @@ class Endpoints:
         body = await read_body(request, ROWS_BYTES_MAX)
         media_type = "" if media_type in UNDECLARED else media_type
         try:
+            # In a thread: reading ten thousand rows would keep all other requests and event streams
+            # waiting.
             readings = await in_thread(read_readings, media_type, body, status.contract, target)
         except MissingExtra as missing:
             raise HTTPException(415, str(missing)) from None
@@ -359,6 +363,7 @@ class Endpoints:
     async def _publish(
         self, request: Request, parse: Callable[[bytes, ResolvedContract, str, int], R]
     ) -> R:
+        # Before the body is read: who may not ask must not make the server keep anything.
         check_sender(request)
         if self._publish_request is None:
             raise HTTPException(

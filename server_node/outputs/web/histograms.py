@@ -91,6 +91,7 @@ def _histogram(values: Floats, mass: Floats, own: Bools) -> Histogram:
     width = (high - low) / BINS
     place = np.zeros(len(values), dtype=np.int64)
     if width > 0:
+        # The largest value is the end of the last bin, and belongs to it.
         place = np.minimum(((values - low) / width).astype(np.int64), BINS - 1)
     return Histogram(low, high, _shares(place[own], mass[own]), _shares(place[~own], mass[~own]))
 

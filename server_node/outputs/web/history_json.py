@@ -76,6 +76,8 @@ class Columns:
         """A digest of all columns, as they are packed."""
         digest = hashlib.sha256()
         for packed in self._packed:
+            # With the length of each, or two lists of columns with the same bytes could have one
+            # digest.
             digest.update(len(packed).to_bytes(8) + packed)
         return digest.hexdigest()
 
@@ -89,6 +91,8 @@ class Columns:
 
     def _rows(self, numbers: Ints) -> AnyInts:
         """numbers (n,) in their order -> their readings (n, columns)."""
+        # The smallest type that holds all: 64 rows of 2 000 columns are a megabyte of 64-bit
+        # numbers.
         readings = np.zeros((len(numbers), len(self._packed)), dtype=np.min_scalar_type(self._most))
         for place, packed in enumerate(self._packed):
             keys, counts = readings_table(packed).T
@@ -163,6 +167,7 @@ async def read_history(reader: HistoryReader, model: str, asked: QueryParams) ->
     """
     step = _step(asked.get("step"))
     with_clients = _with_clients(asked.get("of"))
+    # The longest bins that fit: fewer are read, and they are kept for longer.
     width = next(width for width in sorted(BINS_KEPT, reverse=True) if step % width == 0)
     first, last = asked_span(asked)
     start: float | None = -MOMENT_MAX if first is None else first // step * step
@@ -170,6 +175,7 @@ async def read_history(reader: HistoryReader, model: str, asked: QueryParams) ->
     history = History(model, width, step, [], [], Columns(), Columns(), reader.names(model), None)
     column: list[HistoryBin] = []
     while start is not None:
+        # One more than is used shows whether there are more, and where they begin.
         bins = reader.bins(model, width, start, latest, BINS_AT_ONCE + 1)
         for history_bin in bins[:BINS_AT_ONCE]:
             if column and history_bin.start // step != column[0].start // step:

@@ -130,6 +130,7 @@ class EventResponse(Response):
                 refusal = problem(503, "too many event streams are open; try again later")
                 await refusal(scope, receive, send)
                 return
+            # nginx would otherwise collect events until its buffer is full.
             headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
             async with Disconnection(receive) as left:
                 events = self._stream.events(self._last_etag, self._shown, left)

@@ -88,6 +88,8 @@ class PageRenderer:
         etags = before.etag, after.etag
         if etags not in self._change:
             if len(self._change) >= CHANGES_MAX:
+                # All at once: only changes to the newest status are asked for again, and these are
+                # made anew.
                 self._change.clear()
             changed = change(before.content, after.content)
             self._change[etags] = as_json({} if changed is UNCHANGED else changed).encode()
@@ -110,6 +112,7 @@ class PageRenderer:
             "shown": shown,
             **_keyed(plain(self._trimmed(status, report))),
         }
+        # Without the clock, or a status in which nothing has changed would be sent again.
         etag = hashlib.sha256(as_json(content).encode()).hexdigest()[:16]
         return RenderedStatus(etag, status.now, content)
 

@@ -297,8 +297,12 @@ def _parquet_columns(body: bytes, wanted: _Wanted) -> Columns:
         _check_number(rows)
         if not codecs <= {UNCOMPRESSED, SNAPPY}:
             raise InvalidData("the Parquet file must be uncompressed or compressed with Snappy")
+        # Types are checked before anything is read: a column of texts or lists can unpack to far
+        # more than the body has.
         there = _numeric(parquet.ParquetFile(pyarrow.BufferReader(body)).schema_arrow, wanted)
         kept_once = [wanted.names[j] for j in wanted.codes if wanted.names[j] in there]
+        # A dictionary is read as one: a text that is in all rows of a small file would otherwise be
+        # there ten thousand times.
         file = parquet.ParquetFile(pyarrow.BufferReader(body), read_dictionary=kept_once)
         return _numbers(file.read(columns=there), wanted)
     except (
@@ -421,6 +425,8 @@ class _Thrift:
         while (byte := self._byte()) >= 128:
             found = found | (byte & 127) << shift
             shift = shift + 7
+            # No number of a footer has more than 64 bits; without this a body of bytes above 127
+            # would make a number of megabytes.
             if shift > 63:
                 raise ValueError("too long")
         return found | byte << shift

@@ -30,6 +30,7 @@ Given = TypeVarTuple("Given")
 async def in_thread(function: Callable[[*Given], Result], *given: *Given) -> Result:
     """The result of `function`, or its error. A caller that is cancelled meanwhile leaves the
     thread to itself."""
+    # Not Starlette's `run_in_threadpool`, for which anyio would be loaded: 3 MiB.
     thread = ThreadPoolExecutor(1, thread_name_prefix="web-request")
     try:
         return await asyncio.wrap_future(thread.submit(function, *given))
@@ -96,6 +97,7 @@ def conditional(
     """The response of `make`, whole or in pieces, or 304 where the request names this etag."""
     headers = {"etag": f'"{etag}"', "cache-control": "no-cache"}
     known = [
+        # A proxy that compresses makes the tag a weak one.
         tag.strip().removeprefix("W/")
         for tag in request.headers.get("if-none-match", "").split(",")
     ]

@@ -132,6 +132,8 @@ class Listener(socket.socket):
         self._forget_closed()
         if len(self._open) >= self._connections_max:
             self._make_room()
+        # What `_make_room` has ended is closed only when the loop comes to it, so for a moment
+        # there are more.
         if len(self._open) >= self._connections_max + SLACK:
             raise BlockingIOError
         try:
@@ -141,6 +143,8 @@ class Listener(socket.socket):
                 raise
             self._make_room()
             raise BlockingIOError from None
+        # `detach`, as the descriptor now belongs to this object: the first one would close it when
+        # it is collected.
         connection = Connection(accepted.family, accepted.type, accepted.proto, accepted.detach())
         connection.since = time.monotonic()
         self._open[connection.fileno()] = connection
@@ -173,6 +177,7 @@ class Listener(socket.socket):
         self._open = {
             number: subscriber
             for number, subscriber in self._open.items()
+            # A closed socket has the number -1; a new one may have the number that it had.
             if subscriber.fileno() == number
         }
 
@@ -436,9 +441,11 @@ class WebServer:
             log_level="warning",
             access_log=False,
             server_header=False,
+            # The address is that of the connection: what a request says of itself may be anything.
             proxy_headers=False,
             timeout_graceful_shutdown=TASKS_GRACE_S,
         )
+        # Loaded before the settings below are set, as loading would replace them.
         config.load()
         config.ssl = context
         config.http_protocol_class = type("Protocol", (TimedProtocol,), {"listener": listening})

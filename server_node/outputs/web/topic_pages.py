@@ -123,9 +123,12 @@ def _read(
     the log does."""
     with closing(open_log()) as log:
         try:
+            # The topics of events and labels have one partition, so that a place is one number.
             first, end = log.bounds(topic)[0]
         except LogError:
             return None
+        # Within the log: what was removed cannot be read, and a place beyond the end, as of an
+        # earlier log, would wait for ever.
         place = min(max(after, first), end)
         scanned = 0
         found: list[dict[str, Any]] = []
