@@ -21,7 +21,7 @@ from shoal.client_nodes.publisher import EncodedUpdate
 from shoal.client_nodes.round_answers import RejectedRequest
 from shoal.config.resolved import ResolvedContract
 from shoal.errors import MessageRejected
-from shoal.protocol.reading_faults import CLIPPED_SHARE, FaultCounts
+from shoal.protocol.reading_faults import CLIPPED_SHARE, CLIPPING_REMEDY, FaultCounts, place_text
 from shoal.protocol.topics import READINGS
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.saved_state import SavedState
@@ -41,6 +41,19 @@ REJECTED_S: Final = 60.0
 """least seconds between two log lines about readings that were rejected for one reason"""
 
 
+class BegunClipping(NamedTuple):
+    """A feature of which too many readings have begun to be clipped."""
+
+    position: int
+    """position of the feature"""
+    share: float
+    """share clipped of the readings looked at"""
+    readings: int
+    """number of readings looked at"""
+    first: tuple[int, int] | None
+    """(partition, offset) in the readings log of the first of them that is clipped, if known"""
+
+
 class ClippingWatch:
     """Finds features with too many clipped readings, once each time that it begins."""
 
@@ -48,13 +61,21 @@ class ClippingWatch:
         self._readings = 0
         self._clipped = np.zeros(n_features, dtype=np.int64)
         self._over = np.zeros(n_features, dtype=np.bool_)
+        self._first: dict[int, tuple[int, int]] = {}
 
-    def add(self, readings: int, clipped: Sequence[int]) -> list[tuple[int, float, int]]:
+    def add(
+        self,
+        readings: int,
+        clipped: Sequence[int],
+        first: Mapping[int, tuple[int, int]] | None = None,
+    ) -> list[BegunClipping]:
         """Count more readings, and how many of them were clipped by feature (none: () will do).
 
-        -> (position of the feature, share clipped, of how many readings) of each one that has begun
-        to be clipped.
+        `first`: position of a feature -> (partition, offset) of the first of them. Returns the
+        features that have begun to be clipped.
         """
+        # Those that were there first stay.
+        self._first = {**(first or {}), **self._first}
         self._readings += readings
         if clipped:
             self._clipped += np.asarray(clipped, dtype=np.int64)
@@ -68,7 +89,12 @@ class ClippingWatch:
         self._readings = 0
         self._over = over
         self._clipped[:] = 0
-        return [(position, float(shares[position]), looked_at) for position in begun]
+        places = self._first
+        self._first = {}
+        return [
+            BegunClipping(position, float(shares[position]), looked_at, places.get(position))
+            for position in begun
+        ]
 
 
 class RejectionWatch:
@@ -311,15 +337,16 @@ class ClientMonitoring:
                 self._metrics.values_missing.labels(feature=name).inc(number)
         if self._features:
             learnt = len(private.rows) + private.counted
-            begun = self._clipping.add(learnt, private.clipped_by_feature)
-            for position, share, readings in begun:
-                name = self._features[position]
+            begun = self._clipping.add(learnt, private.clipped_by_feature, private.first_clipped)
+            for clipping in begun:
                 log_event(
                     "readings_clipped",
                     logging.WARNING,
-                    feature=name,
-                    share=round(share, 3),
-                    readings=readings,
+                    feature=self._features[clipping.position],
+                    share=round(clipping.share, 3),
+                    readings=clipping.readings,
+                    first=None if clipping.first is None else place_text(clipping.first),
+                    remedy=CLIPPING_REMEDY,
                 )
 
     def _count_progress(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from shoal.algorithms.streaming import Rows
 from shoal.client_nodes.intake import Batch
 from shoal.kernels.arrays import Ints
 from shoal.privacy import Bounds, Mechanism
-from shoal.protocol.reading_faults import outside_of
+from shoal.protocol.reading_faults import beyond_bounds, first_rows
 
 
 class PrivateBatch(NamedTuple):
@@ -36,6 +36,9 @@ class PrivateBatch(NamedTuple):
     clipped_by_feature: tuple[int, ...] = ()
     """readings that were outside the bounds of each feature; () where none was; never leaves the
     client"""
+    first_clipped: Mapping[int, tuple[int, int]] = {}
+    """position of a feature -> (partition, offset) of the first reading outside its bounds; never
+    leaves the client"""
     missing_by_feature: tuple[int, ...] = ()
     """readings that lack a value of each feature; () where none does; never leaves the client"""
 
@@ -52,6 +55,7 @@ def privatise(mechanism: Mechanism, batch: Batch, bounds: Bounds) -> PrivateBatc
     places = np.array(batch.places, dtype=np.int64).reshape(-1, 2)
     released = mechanism.privatise(batch.values, places)
     numbers = np.asarray(batch.numbers, dtype=np.int64)[released.kept]
+    clipped, first = _clipped(batch, bounds) if released.clipped else ((), {})
     return PrivateBatch(
         released.rows,
         [batch.public_times[number] for number in numbers.tolist()],
@@ -59,7 +63,8 @@ def privatise(mechanism: Mechanism, batch: Batch, bounds: Bounds) -> PrivateBatc
         batch.public_times,
         released.clipped,
         withheld=len(batch.places) - len(released.rows),
-        clipped_by_feature=_clipped(batch.values, bounds) if released.clipped else (),
+        clipped_by_feature=clipped,
+        first_clipped=first,
         missing_by_feature=_missing(batch.values),
     )
 
@@ -67,18 +72,24 @@ def privatise(mechanism: Mechanism, batch: Batch, bounds: Bounds) -> PrivateBatc
 def counted_only(batch: Batch, bounds: Bounds, gaps: bool = False) -> PrivateBatch:
     """A batch without rows, which no model learns: only its numbers are known."""
     _, clipped = bounds.clip(batch.values, gaps)
+    by_feature, first = _clipped(batch, bounds)
     return _without_rows(bounds)._replace(
         clipped=clipped,
         counted=len(batch.values),
-        clipped_by_feature=_clipped(batch.values, bounds),
+        clipped_by_feature=by_feature,
+        first_clipped=first,
         missing_by_feature=_missing(batch.values) if gaps else (),
     )
 
 
-def _clipped(values: Rows, bounds: Bounds) -> tuple[int, ...]:
-    """Readings outside the bounds of each feature; () where none is."""
-    outside = outside_of(values, bounds)
-    return tuple(outside.tolist()) if outside.any() else ()
+def _clipped(batch: Batch, bounds: Bounds) -> tuple[tuple[int, ...], dict[int, tuple[int, int]]]:
+    """Readings outside the bounds of each feature, () where none is, and the first by position."""
+    beyond = beyond_bounds(batch.values, bounds)
+    outside = beyond.sum(axis=0)
+    if not outside.any():
+        return (), {}
+    first = {position: batch.places[row] for position, row in first_rows(beyond).items()}
+    return tuple(outside.tolist()), first
 
 
 def _missing(values: Rows) -> tuple[int, ...]:

@@ -77,6 +77,8 @@ class Run(NamedTuple):
     watch: ReadingWatch
     places: Callable[[Sequence[int]], Mapping[int, str]]
     """numbers of readings -> file and line of each"""
+    texts: Mapping[str, str]
+    """client -> what the files call it, of those met so far"""
 
     def step(self) -> bool:
         """Store some readings, and let every node take what there is for it; True if anything was
@@ -174,7 +176,14 @@ def open_run(config: Config, options: Mapping[str, Any]) -> Iterator[Run]:
         pump.watch = ReadingWatch(config.contract)
         board = StatusBoard(initial_status(config, time.time()))
         yield Run(
-            config, pump, box, board, source.faults, pump.watch, partial(FILES.places, source)
+            config,
+            pump,
+            box,
+            board,
+            source.faults,
+            pump.watch,
+            partial(FILES.places, source),
+            texts,
         )
 
 
@@ -409,7 +418,7 @@ def _lines(run: Run, seconds: float, found: Mapping[str, list[dict[str, Any]]]) 
         f"Rejected: {_plural(rejected, 'reading')}: "
         f"{'; '.join(map(Rejected.text, run.rejected()))}."
     ] * (rejected > 0)
-    lines += watch_lines((), run.watch.clipping.shares())
+    lines += watch_lines((), run.watch.clipped(run.places, run.texts))
     lines += [f"{number:,} {FAULTS[fault]}" for fault, number in run.faults.items()]
     for model, clusters in found.items():
         lines += _clusters(model, clusters)

@@ -285,7 +285,8 @@ class Pump:
             new = len(stored) - bisect_right(stored, before)
             if self.watch is not None and new:
                 end = bisect_right(numbers, last)
-                self.watch.add(numbers[end - new : end], readings.values[end - new : end])
+                own = slice(end - new, end)
+                self.watch.add(client, numbers[own], readings.values[own])
             self._counted[client] = max(stored, default=self._counted[client])
             self.published[client] += new
             self.already_there += len(stored) - new

@@ -29,7 +29,7 @@ from shoal.producers.pump import Pump
 from shoal.producers.reading_watch import ReadingWatch
 from shoal.producers.repeats import SourceFiles, refuse_repeats
 from shoal.producers.source import Source
-from shoal.protocol.reading_faults import CAUSES, Rejected, clipping_text
+from shoal.protocol.reading_faults import CAUSES, Clipped, Rejected, clipping_text
 from shoal.protocol.topics import readings_settings
 from shoal.runtime.client_folders import client_folder
 from shoal.runtime.logs import open_readings
@@ -83,8 +83,8 @@ class ProducerTotals(NamedTuple):
     """reason for which there was nothing to publish; empty where there was something"""
     rejected: Sequence[Rejected] = ()
     """readings that this run has stored and that clients will reject"""
-    clipped: Mapping[str, float] = {}
-    """feature -> share of the values beyond its bounds, where it is large"""
+    clipped: Sequence[Clipped] = ()
+    """features of which a large share of the readings that this run has stored is beyond bounds"""
 
     @property
     def unusable(self) -> bool:
@@ -105,7 +105,13 @@ def report(totals: ProducerTotals, seconds: float, as_json: bool) -> None:
         faults = dict(totals.faults)
         clients = dict(sorted(totals.published.items()))
         rejected = [kind._asdict() for kind in totals.rejected]
-        shown = {"published": published, "clients": clients, "faults": faults, "rejected": rejected}
+        shown = {
+            "published": published,
+            "clients": clients,
+            "faults": faults,
+            "rejected": rejected,
+            "clipped": [kind._asdict() for kind in totals.clipped],
+        }
         # What people read of a total replaces its raw form, such as a Counter.
         printed = totals._asdict() | shown | figures
         click.echo(json.dumps(printed))
@@ -128,7 +134,7 @@ def report(totals: ProducerTotals, seconds: float, as_json: bool) -> None:
         click.echo(line)
 
 
-def watch_lines(rejected: Sequence[Rejected], clipped: Mapping[str, float]) -> list[str]:
+def watch_lines(rejected: Sequence[Rejected], clipped: Sequence[Clipped]) -> list[str]:
     """Rejected and clipped readings, for people: names, numbers and places only."""
     lines = [f"Clients reject {kind.text()}: {CAUSES[kind.reason]}" for kind in rejected]
     if clipped:
@@ -375,7 +381,7 @@ class PumpedSource(SourceType):
             source.identity,
             empty,
             watch.faults.rejected(self.places(source, watch.faults.first_numbers)),
-            watch.clipping.shares(),
+            watch.clipped(lambda numbers: self.places(source, numbers), self.texts(source)),
         )
 
     def _pacing(self, options: Mapping[str, Any]) -> Pacing:

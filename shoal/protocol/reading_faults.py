@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 
 from shoal.errors import InvalidState
-from shoal.kernels.arrays import Floats
+from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.privacy.base import Bounds
 from shoal.protocol.checks import is_count
 
@@ -35,8 +35,11 @@ CAUSES: Final[Mapping[str, str]] = {
 CLIPPED_SHARE: Final = 0.01
 """share of the readings beyond the bounds of a feature from which on people are warned: clipped
 values look alike"""
-CLIPPING_ADVICE: Final = (
-    "values beyond low and high are clipped to them, and look alike: {features}. Give wider bounds"
+CLIPPING: Final = "values beyond low and high are clipped to them, and look alike: {features}"
+CLIPPING_ADVICE: Final = f"{CLIPPING}. Give wider bounds"
+CLIPPING_REMEDY: Final = (
+    "change low and high of the feature before the federation begins; shoal init --diff proposes"
+    " them"
 )
 
 
@@ -187,7 +190,7 @@ class FaultCounts:
         return sorted(entries, key=lambda entry: (-entry.readings, entry.reason, entry.feature))
 
     def _rejected(self, fault: Fault, names: Mapping[int, str]) -> Rejected:
-        place = _place_text(self._first[fault], names)
+        place = place_text(self._first[fault], names)
         return Rejected(fault.reason, self._name(fault), self._counts[fault], place)
 
     def by_label(self) -> dict[tuple[str, str], int]:
@@ -225,46 +228,122 @@ class FaultCounts:
             ) from None
 
 
-def _place_text(place: Place, names: Mapping[int, str]) -> str:
+def place_text(place: Place, names: Mapping[int, str] | None = None) -> str:
+    """A place for people; `names`: number in the source -> its place."""
     if isinstance(place, int):
-        return names.get(place, f"reading {place + 1:,} of the source")
+        return (names or {}).get(place, f"reading {place + 1:,} of the source")
     return f"the readings log at {'/'.join(map(str, place))}"
 
 
+class Clipped(NamedTuple):
+    """Readings that lie beyond the bounds of a feature."""
+
+    feature: str
+    share: float
+    """share of all readings that lie beyond them"""
+    client: str
+    """the client that most of these are of, as its source calls it"""
+    client_share: float
+    """share of these that are of this client"""
+    first: str
+    """place of the first of them: a file and line, or its number in the source"""
+
+    def text(self) -> str:
+        """Text for people: `warm (5%; 80% of them of client north; the first in rooms.csv, line
+        9)`."""
+        # Rounded down: a client with nearly all of them is not the only one.
+        of = "all" if self.client_share == 1 else f"{math.floor(self.client_share * 100)}%"
+        return (
+            f"{self.feature} ({self.share:.0%}; {of} of them of client {self.client}; the first in"
+            f" {self.first})"
+        )
+
+
 class ClippingCounts:
-    """How many readings lie beyond the bounds of each feature."""
+    """How many readings of each client lie beyond the bounds of each feature, and the first."""
 
     def __init__(self, features: Sequence[str], bounds: Bounds) -> None:
         self._features = list(features)
         self._bounds = bounds
         self._readings = 0
-        self._outside = np.zeros(len(self._features), dtype=np.int64)
+        self._outside: dict[str, Ints] = {}
+        self._first: dict[int, int] = {}
 
-    def add(self, rows: Floats) -> None:
-        """Count rows (n, d), finite but for missing values (NaN)."""
+    def add(self, client: str, numbers: Sequence[int], rows: Floats) -> None:
+        """Count rows (n, d) of a client with these n numbers in their source, which ascend.
+
+        The rows are finite but for missing values (NaN).
+        """
         self._readings += len(rows)
-        self._outside += outside_of(rows, self._bounds)
+        beyond = beyond_bounds(rows, self._bounds)
+        outside = beyond.sum(axis=0)
+        if not outside.any():
+            return
+        before = self._outside.get(client, np.zeros(len(self._features), dtype=np.int64))
+        self._outside[client] = before + outside
+        for position, row in first_rows(beyond).items():
+            # Readings of one client are counted before those of another that come before them in
+            # their source.
+            number = numbers[row]
+            self._first[position] = min(number, self._first.get(position, number))
 
-    def shares(self) -> dict[str, float]:
-        """The share of values beyond the bounds, of features where it is above `CLIPPED_SHARE`."""
-        shares = self._outside / max(1, self._readings)
-        remarkable = {}
-        for place in np.flatnonzero(shares > CLIPPED_SHARE).tolist():
-            remarkable[self._features[place]] = float(shares[place])
-        return remarkable
+    def _clipped_positions(self) -> list[int]:
+        """The positions of the features whose share is above `CLIPPED_SHARE`."""
+        total = np.zeros(len(self._features), dtype=np.int64)
+        for outside in self._outside.values():
+            total += outside
+        shares = total / max(1, self._readings)
+        positions: list[int] = np.flatnonzero(shares > CLIPPED_SHARE).tolist()
+        return positions
+
+    @property
+    def first_numbers(self) -> list[int]:
+        """The numbers in the source of the first readings beyond bounds that `clipped` names."""
+        return [self._first[position] for position in self._clipped_positions()]
+
+    def clipped(
+        self, names: Mapping[int, str] | None = None, texts: Mapping[str, str] | None = None
+    ) -> list[Clipped]:
+        """The features where the share of readings beyond the bounds is above `CLIPPED_SHARE`.
+
+        `names`: number in the source -> its place for people; `texts`: client -> what the source
+        calls it.
+        """
+        found = []
+        for position in self._clipped_positions():
+            by_client = {name: int(outside[position]) for name, outside in self._outside.items()}
+            total = sum(by_client.values())
+            # Names break ties, so that two runs name the same client.
+            client = min(by_client, key=lambda name: (-by_client[name], name))
+            found.append(
+                Clipped(
+                    self._features[position],
+                    total / self._readings,
+                    (texts or {}).get(client, client),
+                    by_client[client] / total,
+                    place_text(self._first[position], names or {}),
+                )
+            )
+        return found
 
 
-def clipping_text(shares: Mapping[str, float]) -> str:
-    """The warning about the features with these shares of values beyond their bounds."""
-    features = ", ".join(f"{name} ({share:.0%})" for name, share in shares.items())
-    return CLIPPING_ADVICE.format(features=features)
+def clipping_text(clipped: Sequence[Clipped]) -> str:
+    """The warning about readings beyond the bounds of these features, with the remedy."""
+    features = ", ".join(map(Clipped.text, clipped))
+    return f"{CLIPPING.format(features=features)}. Remedy: {CLIPPING_REMEDY}"
 
 
-def outside_of(rows: Floats, bounds: Bounds) -> Any:
-    """rows (n, d) -> (d,) how many lie beyond the bounds of each feature.
+def beyond_bounds(rows: Floats, bounds: Bounds) -> Bools:
+    """rows (n, d) -> (n, d) which values lie beyond the bounds of their feature.
 
     A circular feature has no values that can be.
     """
-    outside = ((rows < bounds.low) | (rows > bounds.high)).sum(axis=0)
-    outside[list(bounds.circular)] = 0
-    return outside
+    beyond: Bools = (rows < bounds.low) | (rows > bounds.high)
+    beyond[:, list(bounds.circular)] = False
+    return beyond
+
+
+def first_rows(marks: Bools) -> dict[int, int]:
+    """marks (n, d) -> column: the first row that is marked, of columns where one is."""
+    rows = marks.argmax(axis=0)
+    return {column: int(rows[column]) for column in np.flatnonzero(marks.any(axis=0)).tolist()}

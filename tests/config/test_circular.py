@@ -83,8 +83,9 @@ def test_values_are_wrapped_into_the_bounds_and_none_is_clipped() -> None:
 
 def test_a_value_of_any_turn_is_none_that_lies_outside() -> None:
     counts = ClippingCounts(["Wind direction", "Speed"], agreed().bounds)
-    counts.add(np.array([[10.0, 1.0], [-90.0, 1.0], [725.0, 30.0]]))
-    assert counts.shares() == pytest.approx({"Speed": 1 / 3})
+    counts.add("mast", [4, 5, 9], np.array([[10.0, 1.0], [-90.0, 1.0], [725.0, 30.0]]))
+    (clipped,) = counts.clipped()
+    assert clipped == ("Speed", pytest.approx(1 / 3), "mast", 1.0, "reading 10 of the source")
 
 
 @pytest.mark.parametrize("missing", ["drop", "learn"])

@@ -41,6 +41,8 @@ def test_a_feature_whose_readings_are_clipped_is_named_with_the_share(
     (told,) = events(caplog, "readings_clipped")
     assert told["feature"] == "warm"
     assert told["share"] == pytest.approx(percent / 100, abs=0.001)
+    assert told["first"] == "the readings log at 0/0"
+    assert "change low and high" in str(told["remedy"])
     assert (
         metrics.readings_clipped.labels(feature="warm")._value.get() == percent * len(values) // 100
     )
@@ -52,11 +54,15 @@ def test_usual_clipping_is_no_warning_and_a_lasting_one_is_told_once() -> None:
     watch = ClippingWatch(2)
     assert watch.add(0, ()) == []
     assert watch.add(WINDOW_READINGS, (WINDOW_READINGS // 100, 0)) == []
-    assert watch.add(WINDOW_READINGS, (0, WINDOW_READINGS // 2)) == [(1, 0.5, WINDOW_READINGS)]
+    assert watch.add(WINDOW_READINGS, (0, WINDOW_READINGS // 2), {1: (0, 7)}) == [
+        (1, 0.5, WINDOW_READINGS, (0, 7))
+    ]
     assert watch.add(WINDOW_READINGS, (0, WINDOW_READINGS // 2)) == []
     assert watch.add(WINDOW_READINGS, ()) == []
-    assert watch.add(WINDOW_READINGS - 1, (0, WINDOW_READINGS - 1)) == [], "not enough readings yet"
-    assert watch.add(1, ()) == [(1, pytest.approx(0.999), WINDOW_READINGS)]
+    many = WINDOW_READINGS - 1
+    assert watch.add(many, (0, many), {1: (0, 3)}) == [], "not enough readings yet"
+    # The place is the first of the readings looked at, not of those that came last or before them.
+    assert watch.add(1, (0, 1), {1: (0, 9)}) == [(1, 1.0, WINDOW_READINGS, (0, 3))]
 
 
 def test_a_round_that_stays_open_shows_since_when(tmp_path: Path) -> None:
@@ -99,4 +105,4 @@ def test_each_has_an_alert(alert: str, metric: str) -> None:
 def test_the_share_that_is_told_is_no_reading() -> None:
     watch = ClippingWatch(1)
     (told,) = watch.add(WINDOW_READINGS, np.array([WINDOW_READINGS]).tolist())
-    assert told == (0, 1.0, WINDOW_READINGS)
+    assert told == (0, 1.0, WINDOW_READINGS, None)

@@ -79,6 +79,25 @@ def test_two_commands_lead_from_a_file_to_its_clusters_and_a_third_adds_nothing(
     assert "clusters: 2 clusters" in text
 
 
+def test_clipped_readings_are_told_with_their_client_the_first_line_and_the_remedy(
+    folder: Path,
+) -> None:
+    two_states(folder / "a.csv", rows=200)
+    assert CliRunner().invoke(init_command, ["a.csv", "--public"]).exit_code == 0
+    rows = (folder / "a.csv").read_text(encoding="cp1252").splitlines()
+    # Even lines are of Flur, odd ones of Büro.
+    for line in (42, 44, 47, 150):
+        time, room, _, outside = rows[line - 1].split(";")
+        rows[line - 1] = f"{time};{room};4711,25;{outside}"
+    (folder / "b.csv").write_text("\n".join(rows) + "\n", encoding="cp1252")
+    printed = run("a.toml", "b.csv", "--no-wait").output
+    assert (
+        "innen (2%; 75% of them of client Flur; the first in b.csv, line 42). Remedy: change low"
+        " and high" in printed
+    )
+    assert "4711" not in printed
+
+
 def test_the_page_takes_a_free_port_where_the_usual_one_is_in_use_and_none_was_asked_for(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,12 +6,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from shoal.cli.main import shoal
 from shoal.errors import InvalidData, InvalidState
-from shoal.protocol.reading_faults import FaultCounts, fault_of
+from shoal.privacy.base import Bounds
+from shoal.protocol.reading_faults import ClippingCounts, FaultCounts, fault_of
 from tests.house.small_federation import write_federation
 
 SECRETS = ("4711", "0815")
@@ -50,7 +52,42 @@ def test_a_producer_counts_what_clients_will_reject_and_clip_with_the_line_of_th
     assert error is None
     # Below a blank line and the header; a cell in quotes has two lines, and the second counts.
     assert "Clients reject 8 not_a_number in damp, the first in site.csv, line 13:" in printed
-    assert "look alike: warm (5%)" in printed
+    assert (
+        "look alike: warm (5%; all of them of client client-1; the first in site.csv, line 10)."
+        " Remedy: change low and high of the feature before the federation begins; shoal init"
+        " --diff proposes them" in printed
+    )
+
+
+def test_clipped_readings_are_told_with_the_client_that_most_are_of_as_its_owner_calls_it(
+    tmp_path: Path,
+) -> None:
+    lines = ["site,warm,damp"]
+    for number in range(400):
+        # Of 40 clipped readings 30 are of the second client, and the first one is of the other.
+        warm = "4711" if number in range(20, 30) or number in range(360, 390) else "20"
+        lines.append(f"{'Haus' if number < 200 else 'Büro Süd'},{warm},{number % 90}")
+    printed, error = produce(tmp_path, "\n".join(lines), "--split", "column:site", "--json")
+    assert error is None
+    (clipped,) = json.loads(printed.splitlines()[-1])["clipped"]
+    assert clipped == {
+        "feature": "warm",
+        "share": 0.1,
+        "client": "Büro Süd",
+        "client_share": 0.75,
+        "first": "site.csv, line 22",
+    }
+
+
+def test_the_first_clipped_reading_is_that_of_the_source_and_no_gap_is_one() -> None:
+    counts = ClippingCounts(["warm", "damp"], Bounds([0, 0], [1, 1]))
+    assert counts.clipped() == []
+    counts.add("b", [8, 9], np.array([[2.0, np.nan], [-1.0, 0.5]]))
+    counts.add("a", [2, 3], np.array([[0.5, np.nan], [3.0, 0.5]]))
+    counts.add("c", [], np.empty((0, 2)))
+    (clipped,) = counts.clipped({3: "line 5"}, {"b": "B"})
+    assert clipped == ("warm", 0.75, "B", pytest.approx(2 / 3), "line 5")
+    assert clipped.text() == "warm (75%; 66% of them of client B; the first in line 5)"
 
 
 def test_a_producer_whose_readings_are_all_unusable_ends_with_the_likely_cause(
