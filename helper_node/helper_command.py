@@ -22,7 +22,6 @@ from shoal.transports import check_installed
 @config_option
 @click.option(
     "--key",
-    required=True,
     type=click.Path(path_type=Path, dir_okay=False),
     help="The helper's secret key, which `shoal keys helper` makes.",
 )
@@ -30,6 +29,11 @@ from shoal.transports import check_installed
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder of its state, which was made with the key. [default: that of the key]",
+)
+@click.option(
+    "--terms",
+    is_flag=True,
+    help="Print what a helper that is another program needs of the file, as JSON, and end.",
 )
 @click.option(
     "--port",
@@ -43,10 +47,11 @@ from shoal.transports import check_installed
 @until_idle_option("message")
 @log_json_option
 @verbose_option
-def helper(
+def helper(  # noqa: PLR0913, PLR0917 - one argument for each option
     file: Path,
-    key: Path,
+    key: Path | None,
     folder: Path | None,
+    terms: bool,
     port: int,
     host: str,
     until_idle: float | None,
@@ -64,8 +69,14 @@ def helper(
     from shoal.helper_node.bootstrap import (  # noqa: PLC0415 - needs an extra, and its help does not
         open_helper,
     )
+    from shoal.helper_node.terms import helper_terms  # noqa: PLC0415 - as above
 
     config = load_config(file)
+    if terms:
+        click.echo(json.dumps(helper_terms(config.resolved), indent=2))
+        return
+    if key is None:
+        raise click.UsageError("name the helper's key with --key, or ask for --terms")
     check_installed(config.log)
     secret = read_keys(key)[0]
     metrics = HelperMetrics()

@@ -15,6 +15,7 @@ from shoal.protocol.masked import (
     BatchEntry,
     CloseRound,
     MaskedCounts,
+    batch_digest,
 )
 from shoal.saved_state import SavedState
 from shoal.transports.base import Record
@@ -179,6 +180,9 @@ class ModelSums:
         # The difference of two sums with a window in common would show what is in only one of them.
         if any(entry.window <= self.unmasked.get(entry.client, -1) for entry in entries):
             raise Refused("its batch has a window that was unmasked before")
+        names = (close.federation, close.contract, close.model)
+        if batch_digest(names, close.round, close.plan, close.cells, entries) != close.batch:
+            raise Refused("its digest is not that of its batch")
         return entries
 
     def answered(self, close: CloseRound, entries: list[BatchEntry], answer: bytes) -> None:

@@ -14,7 +14,6 @@ other noise.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
 from collections.abc import Callable
@@ -28,14 +27,13 @@ from shoal.errors import InvalidState, LogUnavailable, MessageRejected, Settings
 from shoal.helper_node.metrics import HelperMetrics
 from shoal.helper_node.model_sums import ModelSums, Refused
 from shoal.privacy.masked import Masked
-from shoal.privacy.masks import helper_public, is_signed, mask, pair_key, sign
+from shoal.privacy.masks import helper_public, is_signed, mask, noise_seed, pair_key, sign
 from shoal.protocol.masked import (
     SIGNATURE_BYTES,
     BatchEntry,
     CloseRound,
     HelperSum,
     MaskedCounts,
-    batch_digest,
     bytes_of,
     check_envelope,
     log_name,
@@ -176,9 +174,6 @@ class HelperNode:
             return [self._record(close.model, model.answer)]
         try:
             entries = model.checked_batch(close, int(self._mode.values["batch_min"]))
-            names = (close.federation, close.contract, close.model)
-            if batch_digest(names, close.round, close.plan, close.cells, entries) != close.batch:
-                raise Refused("its digest is not that of its batch")
         except Refused as why:
             self.metrics.rounds.labels(model=close.model, result="refused").inc()
             log_event(
@@ -204,9 +199,7 @@ class HelperNode:
         for entry in entries:
             name = entry.name(close.round, close.plan)
             total += mask(self._pair(close, entry), name, close.cells)
-        # A secret function of the batch, so that the same question gets the same noise even without
-        # the checkpoint.
-        seed = hashlib.blake2b(close.batch, key=self._secret, person=b"shoal noise 1").digest()
+        seed = noise_seed(self._secret, close.batch)
         total -= self._noise.draw(seed, close.cells).astype(np.uint32)
         value = bytes_of(total)
         names = (close.federation, close.contract, close.model)

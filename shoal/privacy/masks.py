@@ -15,6 +15,7 @@ the extra `masked`.
 from __future__ import annotations
 
 import hashlib
+import hmac
 from collections.abc import Iterable
 from typing import Final
 
@@ -96,11 +97,21 @@ def pair_key(secret: bytes, public: bytes, names: Iterable[str]) -> bytes:
 def mask(pair: bytes, name: bytes, cells: int) -> Words32:
     """The mask (cells,), modulo 2^32, of the message of this name between the two that share
     `pair`."""
-    key = hashlib.blake2b(name, key=pair, digest_size=SECRET_BYTES).digest()
+    # HMAC-SHA-256, which every language has: helpers are also written by others.
+    key = hmac.digest(pair, name, "sha256")
     # A counter from 0 is safe, as the key is of this one message: no stream is used twice.
     stream = Cipher(algorithms.AES(key), modes.CTR(_ZERO)).encryptor().update(bytes(4 * cells))
     # Little-endian on every machine: client and helper must compute the same words.
     return np.frombuffer(bytes(stream), dtype="<u4")
+
+
+def noise_seed(secret: bytes, batch: bytes) -> bytes:
+    """The seed (32 bytes) of a helper's noise for the batch with this digest.
+
+    A secret function of the batch, so that the same question gets the same noise even without the
+    checkpoint, and any other one independent noise.
+    """
+    return hmac.digest(secret, b"shoal noise 1" + batch, "sha256")
 
 
 def synthetic_nonce(secret: bytes, name: bytes, counts: bytes) -> bytes:
