@@ -32,7 +32,7 @@ from shoal.producers.files.times import (
 )
 from shoal.protocol.no_value import is_no_value
 
-Kind = Literal["feature", "time", "client", "label", "left out"]
+Kind = Literal["feature", "time", "client", "person", "label", "left out"]
 
 _THINGS = "device|sensor|station|machine|client|room|mote|user|site|node|engine"
 _NAMES: Mapping[Kind, re.Pattern[str]] = {
@@ -274,15 +274,19 @@ def understand(
     time: Sequence[str] = (),
     client: str | None = None,
     na: Sequence[str] = (),
+    person: str = "",
 ) -> Understood:
     """What the columns of the data hold.
 
     `time`, `client`, `na`: columns of the time, the column of clients and cells without a value,
-    where a person named them. Raises `SettingsError` where a time may be two things, and where each
-    row has the value of one quantity only.
+    where a person named them. `person`: the column that names the person whom a reading concerns,
+    which is nothing else; empty for none. Raises `SettingsError` where a time may be two things,
+    and where each row has the value of one quantity only.
     """
     cells: dict[str, _Cells] = {}
     for place, name in enumerate(sample.names):
+        if name == person:
+            continue
         of_column = [row[place] for row in sample.rows]
         cells[name] = _Cells(of_column, sample.number, sample.head)
     time_columns = list(time) or _time_columns(cells)
@@ -306,6 +310,8 @@ def understand(
             if reason:
                 described = Column(name, "left out", reason, described.examples)
         columns.append(described)
+    if person:
+        columns.append(Column(person, "person", "whom the reading concerns; kept at the client"))
     clients: tuple[str, ...] = ()
     if client_column:
         clients = tuple(dict.fromkeys(cells[client_column].texts))

@@ -9,14 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.config.base import client_name_of, given_client_name
+from shoal.config.base import DAY_S, client_name_of, given_client_name
 from shoal.producers.columns import Column, Understood
 from shoal.producers.features import UNITS
 from shoal.producers.sheet import LISTED
+from shoal.producers.subjects import (
+    READINGS_PER_DAY,
+    SPAN_DAYS,
+    WINDOW_S_MAX,
+    CountingWindow,
+    Subjects,
+    counting_window,
+)
 
 WINDOW_READINGS = 400
-WINDOW_S_MAX = 604_800.0
-"""longest window of a contract, in seconds"""
 WINDOW_S_GOAL = 21_600.0
 """seconds of a window that show what of a day is like the day before"""
 WINDOW_READINGS_OF_DAYS = 100
@@ -27,6 +33,8 @@ MISSING_MIN = 0.02
 """share of readings that lack a value from which on they are learnt for the others"""
 EPSILONS = ((400_000, 1.0), (100_000, 2.0), (0, 4.0))
 """(readings from which on, epsilon): half the epsilon takes about four times the readings"""
+EPSILON_OF_PEOPLE = 4.0
+"""epsilon of all that a person has in a window, or a client in the span of its budget"""
 PUBLISH_READINGS = (20, 500)
 """fewest and most readings of an update"""
 UPDATE_S_MAX = 21_600.0
@@ -50,7 +58,7 @@ class Plan:
 
     name: str
     understood: Understood
-    private: bool
+    subjects: Subjects
     readings: int
     """readings in the data, about"""
     settings: Mapping[str, Any]
@@ -59,6 +67,35 @@ class Plan:
     """sentences on each file as it was understood"""
     source: str = "files"
     """section of the source"""
+    persons_per_window: float | None = None
+    """persons of one client in a window, about; None where it is not known or matters not"""
+
+    @property
+    def private(self) -> bool:
+        """Whether anybody needs to be protected."""
+        return self.subjects.private
+
+    @property
+    def window(self) -> CountingWindow:
+        """The window of the counts that protect people."""
+        return counting_window(self.subjects.unit, self.understood.interval_s)
+
+    @property
+    def readings_per_day(self) -> float:
+        """Readings of a client in a day."""
+        if self.understood.interval_s is None:
+            return READINGS_PER_DAY
+        return float(f"{DAY_S / self.understood.interval_s:.6g}")
+
+    @property
+    def user_is_named(self) -> bool:
+        """Whether the source has a user id with every reading."""
+        return bool(self.settings.get("user_column") or self.settings.get("user_id"))
+
+    @property
+    def expected_clients(self) -> int:
+        """Number of clients that will take part."""
+        return self.subjects.clients or self.clients
 
     @property
     def origin(self) -> str:
@@ -75,7 +112,7 @@ class Plan:
 
     @property
     def clients(self) -> int:
-        """Number of clients."""
+        """Number of clients in the data."""
         return max(1, len(self.understood.clients))
 
 
@@ -132,6 +169,7 @@ def _processes(plan: Plan) -> list[str]:
         "[client]",
         f"folder = {_toml(f'{plan.name}/clients')}",
         f"publish_readings = {_publish_readings(plan)}",
+        *_rate(plan),
         "",
         "[server]",
         f"folder = {_toml(f'{plan.name}/server')}",
@@ -142,6 +180,12 @@ def _processes(plan: Plan) -> list[str]:
         "[events]",
         f"folder = {_toml(f'{plan.name}/events')}",
     ]
+
+
+def _rate(plan: Plan) -> list[str]:
+    if not plan.subjects.are_people or plan.understood.interval_s is None:
+        return []
+    return [f"readings_per_day = {plan.readings_per_day!r}  # `shoal check` says what they cost"]
 
 
 def _feature(column: Column) -> list[str]:
@@ -194,6 +238,8 @@ def _privacy(plan: Plan) -> list[str]:
         )
     if not plan.private:
         return ["[privacy]", 'mode = "off"  # the data are public: nothing is hidden', *missing]
+    if plan.subjects.are_people:
+        return [*_privacy_of_people(plan), *missing, *_helpers(plan)]
     epsilon = next(epsilon for least, epsilon in EPSILONS if plan.readings >= least)
     lines = [
         "[privacy]",
@@ -215,6 +261,38 @@ def _privacy(plan: Plan) -> list[str]:
         if window != WINDOW_READINGS:
             lines.append(f"window_readings = {window}")
         lines.append(f"window_s = {min(WINDOW_S_MAX, float(round(1.1 * window * interval)))!r}")
+    return lines
+
+
+def _privacy_of_people(plan: Plan) -> list[str]:
+    window = plan.window
+    windows = [f"window_readings = {window.readings}", f"window_s = {window.seconds!r}"]
+    if plan.subjects.masked:
+        span = max(1, int(SPAN_DAYS * DAY_S / window.lasts_s))
+        return [
+            "[privacy]",
+            'mode = "masked"  # helpers unmask noisy sums over many clients',
+            'unit = "client"  # all readings of a client are protected together',
+            f"epsilon = {EPSILON_OF_PEOPLE!r}  # what those of {SPAN_DAYS} days cost",
+            f"budget_windows = {span}",
+            f"budget_days = {SPAN_DAYS}",
+            *windows,
+        ]
+    whose = "client" if plan.subjects.kind == "client" else "person"
+    return [
+        "[privacy]",
+        'mode = "formal"  # noise is added at the client, before anything leaves it',
+        f'unit = "user"  # all readings of a {whose} in a window are protected together',
+        f"counts_epsilon = {EPSILON_OF_PEOPLE!r}  # what they cost; windows add up",
+        "readings_per_window_max = 1  # further ones of the same window are not counted",
+        *windows,
+    ]
+
+
+def _helpers(plan: Plan) -> list[str]:
+    lines = []
+    for number, key in enumerate(plan.subjects.helper_keys, 1):
+        lines += ["", "[[privacy.helpers]]", f'name = "h{number}"', f"key = {_toml(key)}"]
     return lines
 
 
@@ -260,6 +338,9 @@ def next_commands(file: Path, plan: Plan, data: Sequence[Path]) -> list[str]:
         f"{at_once}   # all of it in one process, with the page",
         "or, as processes of their own:",
     ]
+    if plan.subjects.masked:
+        # One process would hold the helpers' secrets beside the counts.
+        commands = [f"shoal helper --config {path} --key h1.key   # where each helper's key is"]
     remark = "at its site"
     if len(names) > 1:
         remark += f", and the same for {', '.join(names[1:4])}"

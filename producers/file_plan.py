@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
-
-import click
 
 from shoal.config.base import similar_name
 from shoal.config.contract import FEATURES_MAX
@@ -24,6 +21,7 @@ from shoal.producers.files.form import form_of
 from shoal.producers.files.parsing import number_of
 from shoal.producers.files.tables import Table, open_table
 from shoal.producers.files.times import zone_in
+from shoal.producers.subjects import Subjects, counting_window, persons_per_window, subjects_of
 
 HEAD_ROWS = 2000
 """first rows of a file, which follow each other without a gap"""
@@ -77,6 +75,7 @@ def plan_of(files: Sequence[Path], options: Mapping[str, Any]) -> Plan:
     Raises `SettingsError` (ambiguous, no such column) and `InvalidData` (nothing to cluster).
     """
     form = form_of(options)
+    subjects = subjects_of(options)
     tables = [open_table(file, Counter(), form.dialect) for file in files]
     if len({table.columns for table in tables}) > 1:
         raise SettingsError(
@@ -84,9 +83,15 @@ def plan_of(files: Sequence[Path], options: Mapping[str, Any]) -> Plan:
         )
     first, total = sample_of(tables[0])
     total += sum(table.count() for table in tables[1:])
-    _check_named_columns(first, files[0], options)
+    check_person_is_no_client(subjects, options)
+    _check_named_columns(first, files[0], options, subjects)
     understood = understand(
-        first, form.times, options["time_columns"], options["client_column"], form.dialect.na_values
+        first,
+        form.times,
+        options["time_columns"],
+        options["client_column"],
+        form.dialect.na_values,
+        subjects.person_column,
     )
     features = _features_of(understood, files[0])
     sentences = []
@@ -100,13 +105,16 @@ def plan_of(files: Sequence[Path], options: Mapping[str, Any]) -> Plan:
     for column in understood.columns:
         columns.append(replace(column, name=names.get(column.name, column.name)))
     understood = replace(understood, columns=tuple(columns))
-    split = "".join(f"column:{column.name}" for column in understood.of("client")[:1])
+    client = "".join(column.name for column in understood.of("client")[:1])
+    split = f"column:{client}" if client else ""
+    people = people_of(first, subjects, client, understood.interval_s)
     label_column = "".join(column.name for column in understood.of("label")[:1])
     settings = {
         "columns": {name: column for column, name in names.items() if name != column},
         "time_columns": [column.name for column in understood.of("time")],
         "split": split,
         "label_column": label_column,
+        "user_column": user_column_of(subjects, client),
         "decimal": options["decimal"],
         # Later files of the same kind may be too short to show it.
         "date_format": options["date_format"] or understood.order or "",
@@ -115,14 +123,60 @@ def plan_of(files: Sequence[Path], options: Mapping[str, Any]) -> Plan:
         "na_values": list(form.dialect.na_values or understood.na_values),
     }
     name = options["name"] or similar_name(stem_of(files[0])) or "federation"
-    return Plan(name, understood, is_private(options["private"]), total, settings, tuple(sentences))
+    return Plan(
+        name,
+        understood,
+        subjects,
+        total,
+        settings,
+        tuple(sentences),
+        persons_per_window=people,
+    )
 
 
-def _check_named_columns(sample: Sample, file: Path, options: Mapping[str, Any]) -> None:
-    """Raises `SettingsError` for a column that an option names and the file does not have."""
+def check_person_is_no_client(subjects: Subjects, options: Mapping[str, Any]) -> None:
+    """Raises `SettingsError` for one column that names both."""
+    if subjects.person_column and subjects.person_column == options["client_column"]:
+        raise SettingsError(
+            f"{subjects.person_column!r} names the clients: where each of them is a person, say"
+            " --concerns client"
+        )
+
+
+def people_of(
+    sample: Sample, subjects: Subjects, client: str, interval_s: float | None
+) -> float | None:
+    """Whom a window of one client has, about; None where single readings are protected.
+
+    `client`: the column of clients; `interval_s`: the seconds between two readings of a client.
+    """
+    if subjects.kind == "client":
+        return 1.0
+    if subjects.kind != "persons":
+        return None
+    window = counting_window(subjects.unit, interval_s)
+    return persons_per_window(sample, subjects.person_column, client, window.readings)
+
+
+def user_column_of(subjects: Subjects, client: str) -> str:
+    """The column of the user ids: of persons, or of clients where each of them is one user.
+
+    Empty where no user ids are needed, or none are there.
+    """
+    if subjects.unit != "user":
+        return ""
+    return subjects.person_column or client
+
+
+def _check_named_columns(
+    sample: Sample, file: Path, options: Mapping[str, Any], subjects: Subjects
+) -> None:
+    """Raises `SettingsError` for a column that a person names and the file does not have."""
     named = list(options["time_columns"])
     if options["client_column"]:
         named.append(options["client_column"])
+    if subjects.person_column:
+        named.append(subjects.person_column)
     for name in named:
         if name not in sample.names:
             there = ", ".join(sample.names[:COLUMNS_NAMED_MAX])
@@ -142,18 +196,6 @@ def _features_of(understood: Understood, file: Path) -> tuple[Column, ...]:
             f"{file}: {len(features)} features; a federation has at most {FEATURES_MAX}"
         )
     return features
-
-
-def is_private(choice: bool | None) -> bool:
-    """Whether readings are to be protected: by the option, or by the answer on a terminal.
-
-    They are where there is neither.
-    """
-    if choice is None and sys.stdin.isatty() and sys.stdout.isatty():
-        return not click.confirm(
-            "Are these data public, so that nobody needs to be protected?", default=False
-        )
-    return choice is not False
 
 
 def stem_of(file: Path) -> str:

@@ -29,6 +29,7 @@ from shoal.producers.federation_file import (
 )
 from shoal.producers.file_plan import plan_of, stem_of
 from shoal.producers.files.form import FORM_PARAMETERS
+from shoal.producers.people import remarks_on_people
 from shoal.producers.sampled_messages import (
     MESSAGES_MAX,
     plan_of_kafka,
@@ -37,6 +38,7 @@ from shoal.producers.sampled_messages import (
 )
 from shoal.producers.sheet import columns_of_sheet
 from shoal.producers.source_type import PATH
+from shoal.producers.subjects import CONCERNS
 from shoal.protocol.reading_faults import CLIPPED_SHARE
 
 NAMES_SHOWN = 24
@@ -113,7 +115,33 @@ def _meaning(column: Column) -> str:
     "--private/--public",
     "private",
     default=None,
-    help="Protect each reading, or not: the data are public.",
+    help="Protect each reading, or not: the data are public; --concerns device or nobody.",
+)
+@click.option(
+    "--concerns",
+    type=click.Choice(CONCERNS),
+    help="Whom the readings concern: nobody; a device, whose single readings are protected; each"
+    " client is a person or a household; several persons, named by --person-column. [default: asked"
+    " on a terminal, else device]",
+)
+@click.option(
+    "--person-column",
+    metavar="COLUMN",
+    help="With --concerns persons: the column, or field, that names the person.",
+)
+@click.option(
+    "--clients",
+    type=click.IntRange(min=1),
+    help="With --concerns client or persons: the number of clients that will take part."
+    " [default: those in the data]",
+)
+@click.option(
+    "--helper-key",
+    "helper_keys",
+    multiple=True,
+    metavar="KEY",
+    help="With --concerns client: mask counts, for the helper with this public key, as `shoal keys"
+    " helper` prints it; several times for several.",
 )
 @click.option(
     "--time-column",
@@ -139,6 +167,7 @@ def init_command(files: tuple[Path, ...], **options: Any) -> None:
     shoal run readings.toml readings.csv
     shoal init --kafka broker:9092 --topic plant.devices
     shoal init --mqtt broker --topic sensors/+/climate
+    shoal init visits.csv --concerns persons --person-column badge
     """
     plan = _plan(files, options)
     stem = stem_of(files[0]) if files else plan.name
@@ -146,7 +175,8 @@ def init_command(files: tuple[Path, ...], **options: Any) -> None:
     for sentence in plan.sentences:
         click.echo(sentence)
     click.echo("\n".join(lines_of(plan.understood, sys.stdout.isatty())))
-    for remark in [*_remarks(plan), *_clipped(plan, out)]:
+    people = remarks_on_people(plan)
+    for remark in [*_remarks(plan), *people, *_clipped(plan, out)]:
         click.echo(remark)
     text = federation_file(plan)
     parse_contract(tomllib.loads(text), str(out))
@@ -238,11 +268,16 @@ def _remarks(plan: Plan) -> list[str]:
         remarks.append(f"  and {len(named) - NAMES_SHOWN} more")
     if plan.private and plan.understood.rows:
         remarks.append(BOUNDS_SENTENCE)
-        if plan.has_times:
+        if plan.has_times and not plan.subjects.are_people:
             remarks.append(TIMES_SENTENCE)
-        if plan.readings < SMALL:
+        if plan.readings < SMALL and not plan.subjects.are_people:
             remarks.append(
                 f"{plan.readings:,} readings are too few for private counts to show clusters; for"
                 " public data: --public"
             )
+    if plan.subjects.kind == "device":
+        remarks.append(
+            "Protected are single readings of a device. Where they concern people, whose readings"
+            " add up: --concerns client or --concerns persons."
+        )
     return remarks

@@ -23,11 +23,12 @@ from shoal.errors import InvalidData, SettingsError
 from shoal.producers.columns import Column, Sample, Understood, is_named, understand
 from shoal.producers.features import feature_names
 from shoal.producers.federation_file import Plan
-from shoal.producers.file_plan import is_private
+from shoal.producers.file_plan import check_person_is_no_client, people_of, user_column_of
 from shoal.producers.files.parsing import number_of
 from shoal.producers.files.times import TimeOptions, TimeReader, names_zone
 from shoal.producers.messages import quoted_path, time_reader_of
 from shoal.producers.mqtt.settings import MqttSettings, parse_place
+from shoal.producers.subjects import Subjects, subjects_of
 from shoal.transports.base import Log
 from shoal.transports.kafka import KAFKA
 from shoal.transports.kafka.settings import KafkaSettings
@@ -407,9 +408,16 @@ def _plan(
         raise SettingsError(
             f"--client-column {named}: no such field; there are {', '.join(stream.names[:12])}"
         )
+    subjects = subjects_of(options)
+    check_person_is_no_client(subjects, options)
+    person = subjects.person_column
+    if person and person not in stream.names:
+        raise SettingsError(
+            f"--person-column {person}: no such field; there are {', '.join(stream.names[:12])}"
+        )
     na = tuple(options["na_values"])
     sample = Sample(stream.names, stream.rows, len(stream.rows), number_of, origin)
-    found = understand(sample, TimeOptions(), (), named, na)
+    found = understand(sample, TimeOptions(), (), named, na, person)
     columns, places = _named_columns(found, stream.places)
     if not places:
         raise InvalidData(
@@ -442,8 +450,35 @@ def _plan(
     sentences += _sentences_on_unread(unread)
     sentences += sentences_on_zone(messages, at, _reader(options))
     name = options["name"] or similar_name(origin) or "federation"
-    private = is_private(options["private"])
-    return Plan(name, understood, private, readings, settings, tuple(sentences), kind)
+    people_column = named or client
+    people = people_of(sample, subjects, people_column, interval)
+    settings["user_id"] = _user_field(kind, subjects, client, stream, places)
+    return Plan(name, understood, subjects, readings, settings, tuple(sentences), kind, people)
+
+
+def _user_field(
+    kind: str,
+    subjects: Subjects,
+    client: str,
+    stream: Stream,
+    features: Mapping[str, str],
+) -> str:
+    """The field of a message with its user id; empty where none is needed, or none is there.
+
+    `client`: column of clients that a field names; `features`: the place of each feature. Raises
+    `SettingsError` where messages have not what a user id needs.
+    """
+    column = user_column_of(subjects, client)
+    if not column or kind != "mqtt":
+        return column
+    _, _, field = stream.places[column].rpartition("#")
+    topics = {place.partition("#")[0] for place in features.values()}
+    if "#" not in stream.places[column] or len(topics) > 1:
+        raise SettingsError(
+            f"{column}: a user id has to be a field of the messages that have all features, so"
+            " that each message is a reading of one person"
+        )
+    return field
 
 
 def _named_columns(
@@ -542,4 +577,12 @@ def plan_of_sheet(columns: Sequence[Column], name: str, options: Mapping[str, An
     """What a federation file is written from where a sheet lists the features, without data."""
     understood = Understood(tuple(columns), 0)
     name = options["name"] or similar_name(name) or "federation"
-    return Plan(name, understood, is_private(options["private"]), 0, {})
+    subjects = subjects_of(options)
+    check_person_is_no_client(subjects, options)
+    client = options["client_column"] or ""
+    settings = {
+        "split": f"column:{client}" if client else "",
+        "user_column": user_column_of(subjects, client),
+    }
+    people = 1.0 if subjects.kind == "client" else None
+    return Plan(name, understood, subjects, 0, settings, persons_per_window=people)

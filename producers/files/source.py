@@ -20,6 +20,7 @@ from shoal.producers.files.form import FORM_PARAMETERS, form_of
 from shoal.producers.files.replay import Columns, Replay
 from shoal.producers.files.split import CLIENTS_MAX, RULES, split_of
 from shoal.producers.files.times import ORDERS
+from shoal.producers.people import remarks_on_people
 from shoal.producers.repeats import SourceFiles
 from shoal.producers.source import Source
 from shoal.producers.source_type import (
@@ -177,8 +178,20 @@ class FilesSource(PumpedSource):
 
     def federation_file(self, options: Mapping[str, Any]) -> str:
         """See `SourceType.federation_file`: what `shoal init` writes."""
-        init_options = {"name": None, "private": None, "client_column": None, **options}
-        return federation_file(plan_of([*options["data"], *options["files"]], init_options))
+        init_options = {
+            "name": None,
+            "private": None,
+            "concerns": None,
+            "person_column": None,
+            "helper_keys": (),
+            "clients": None,
+            "client_column": None,
+            **options,
+        }
+        plan = plan_of([*options["data"], *options["files"]], init_options)
+        # Raises where a file for people would not protect them, or find nothing.
+        remarks_on_people(plan)
+        return federation_file(plan)
 
     def clients(self, source: Source) -> Sequence[str]:
         """The names of all clients that the files feed, which takes a pass over them.

@@ -172,6 +172,8 @@ class Need(NamedTuple):
     """windows of each client"""
     days: float
     advised: bool
+    within_budget: bool
+    """whether the budget allows these windows in one span"""
     text: str
 
 
@@ -203,11 +205,12 @@ def needs_of(
         if window_s == privacy.window_s:
             text += f"; window_s closes them with about {_number(readings_per_window)} readings"
         cost_nano = windows * len(contract.counted) * mode.window_nano
-        if mode.span_nano is not None and cost_nano > mode.span_nano:
+        within_budget = mode.span_nano is None or cost_nano <= mode.span_nano
+        if not within_budget:
             text += ", more than its budget allows in one span"
         if number < least:
             text += f". Advised against: take {least} clients or more"
-        needs.append(Need(number, windows, days, number >= least, text))
+        needs.append(Need(number, windows, days, number >= least, within_budget, text))
     return needs
 
 
