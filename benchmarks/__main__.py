@@ -47,6 +47,7 @@ BENCHMARKS = {
     "privacy": Benchmark("clusters from private readings, by epsilon", "10 minutes", False),
     "privacy.density_tree": Benchmark("mixtures, coarse values, real streams", "5 minutes", False),
     "privacy.masked": Benchmark("what sums over clients find, and cost", "an hour", False),
+    "privacy.users": Benchmark("counted readings of users it takes", "10 minutes", False),
     "privacy.peers": Benchmark("other private k-means, from their folders", "an hour", False),
     "privacy_choices": Benchmark("rounds on rows drawn from counts; users", "10 minutes"),
     "from_counts": Benchmark("cluster_tree from counts on a grid", "10 minutes"),

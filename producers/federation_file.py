@@ -16,6 +16,7 @@ from shoal.producers.sheet import LISTED
 from shoal.producers.subjects import (
     READINGS_PER_DAY,
     SPAN_DAYS,
+    USER_WINDOWS,
     WINDOW_S_MAX,
     CountingWindow,
     Subjects,
@@ -169,7 +170,7 @@ def _processes(plan: Plan) -> list[str]:
         "[client]",
         f"folder = {_toml(f'{plan.name}/clients')}",
         f"publish_readings = {_publish_readings(plan)}",
-        *_rate(plan),
+        *_limits(plan),
         "",
         "[server]",
         f"folder = {_toml(f'{plan.name}/server')}",
@@ -182,10 +183,20 @@ def _processes(plan: Plan) -> list[str]:
     ]
 
 
-def _rate(plan: Plan) -> list[str]:
-    if not plan.subjects.are_people or plan.understood.interval_s is None:
-        return []
-    return [f"readings_per_day = {plan.readings_per_day!r}  # `shoal check` says what they cost"]
+def _limits(plan: Plan) -> list[str]:
+    """What people spend, in the section of the client."""
+    lines = []
+    if plan.subjects.are_people and plan.understood.interval_s is not None:
+        lines.append(
+            f"readings_per_day = {plan.readings_per_day!r}  # `shoal check` says what they cost"
+        )
+    if plan.subjects.unit == "user":
+        epsilon = EPSILON_OF_PEOPLE * USER_WINDOWS
+        lines += [
+            f"epsilon_max = {epsilon!r}  # of {USER_WINDOWS} windows, in all: windows add up",
+            'at_epsilon_max = "refuse"  # then it reads on, and counts nothing more',
+        ]
+    return lines
 
 
 def _feature(column: Column) -> list[str]:
@@ -283,7 +294,7 @@ def _privacy_of_people(plan: Plan) -> list[str]:
         "[privacy]",
         'mode = "formal"  # noise is added at the client, before anything leaves it',
         f'unit = "user"  # all readings of a {whose} in a window are protected together',
-        f"counts_epsilon = {EPSILON_OF_PEOPLE!r}  # what they cost; windows add up",
+        f"counts_epsilon = {EPSILON_OF_PEOPLE!r}  # of one window; [client] epsilon_max is of all",
         "readings_per_window_max = 1  # further ones of the same window are not counted",
         *windows,
     ]

@@ -15,19 +15,25 @@ from typing import TYPE_CHECKING, Final
 
 from shoal.config.base import DAY_S
 from shoal.config.contract import HELPER_KEY_DIGITS, Contract, parse_contract
+from shoal.config.sections import ClientSettings
 from shoal.config.settings import Config
 from shoal.errors import SettingsError
 from shoal.producers.federation_file import EPSILON_OF_PEOPLE, Plan, federation_file
+from shoal.producers.subjects import USER_WINDOWS
 
 if TYPE_CHECKING:
-    from shoal.config.privacy_report import Need
+    from shoal.config.privacy_report import Need, UserSpending
+    from shoal.config.resolved import ResolvedContract
 
-COUNTED_NEEDED: Final = 12_000
-"""readings counted of all clients together until density_tree found five Gaussian clusters that
-lie apart (adjusted Rand index of .99 and more, 2 and 8 features, epsilon 4, windows of 1 to 100
-counted readings; with half as many .77)"""
-DAYS_MAX: Final = 365.0
-"""days after which no result is useful any more"""
+COUNTED_NEEDED: Final = 6_000
+"""readings counted of all clients together, in `USER_WINDOWS` windows of each at
+`EPSILON_OF_PEOPLE`, until density_tree found five Gaussian clusters that lie apart in 2 and in 8
+features: an adjusted Rand index of .95 (python -m benchmarks privacy.users --choosing)"""
+COUNTED_TIMES_USERS: Final = 240_000
+"""the same times the users of a client in a window, from which on noise does not hide them: that of
+a window is the same, however few users it has"""
+PEOPLE_OF_A_SHEET: Final = 100
+"""persons of a client in a window where nothing says how many there are"""
 CLIENTS_MAX: Final = 10_000
 """most clients for which masked counts are tried"""
 _NO_KEY: Final = "1" * HELPER_KEY_DIGITS
@@ -54,34 +60,37 @@ def remarks_on_people(plan: Plan) -> list[str]:
 def _on_users(plan: Plan) -> list[str]:
     whose = "client" if plan.subjects.kind == "client" else "person"
     window = plan.window
+    spending = _user_spending(plan)
+    if not spending.advised:
+        raise SettingsError(f"{spending.text}; {NO_FILE}")
+    remarks = [
+        f"Protected are all readings of a {whose}, of which one is counted in a window of"
+        f" {_days(window.lasts_s / DAY_S)}. {spending.text}",
+    ]
     people = plan.persons_per_window
     if people is None:
         # A sheet names no persons, nor how often they come.
+        least = _people_needed(PEOPLE_OF_A_SHEET)
         return [
-            f"Protected are all readings of a {whose} in a window, of which one is counted. How"
-            " many persons a window has is not known: clusters show after about"
-            f" {COUNTED_NEEDED:,} counted readings of all clients together."
+            *remarks,
+            f"How many persons a window has is not known: in {_count(USER_WINDOWS, 'window')}"
+            f" clusters show from about {least:,} of all clients together on, where each client"
+            f" has {PEOPLE_OF_A_SHEET} and more.",
         ]
     clients = plan.expected_clients
-    least = COUNTED_NEEDED * window.lasts_s / (DAYS_MAX * DAY_S)
+    least = _people_needed(people)
     if people * clients < least:
         raise SettingsError(_refusal(plan, people * clients, least))
-    windows = math.ceil(COUNTED_NEEDED / (people * clients))
-    days = windows * window.lasts_s / DAY_S
     if not plan.user_is_named:
         raise SettingsError(_without_user(plan))
-    remarks = [
-        f"Protected are all readings of a {whose} in a window of"
-        f" {_days(window.lasts_s / DAY_S)}, of which one is counted, at epsilon"
-        f" {EPSILON_OF_PEOPLE:g} a window: what several windows cost adds up.",
-        f"Clusters show after about {COUNTED_NEEDED:,} counted readings: with"
-        f" {_count(clients, 'client')} and about {people:.3g} such readings in a window of each,"
-        f" {_count(windows, 'window')}, {_days(days)}, in which a {whose} spends epsilon"
-        f" {EPSILON_OF_PEOPLE * windows:,g} at most.",
-    ]
+    remarks.append(
+        f"Clusters show after {_count(USER_WINDOWS, 'window')} of"
+        f" {_count(clients, 'client')} with about {people:.3g} such readings in each: it takes"
+        f" {least:,} in a window of all clients together."
+    )
     if plan.subjects.kind == "client" and clients >= _clients_for_masks(plan):
         remarks.append(
-            f"Masked counts protect more with as many clients, all readings of"
+            f"Masked counts would go on after that, with all readings of"
             f" {_days_of_budget(plan)} at epsilon {EPSILON_OF_PEOPLE:g}: `shoal keys helper FILE`"
             " at another party makes a key, and --helper-key takes what it prints"
             " (experimental; docs/how-to/masked.md)."
@@ -89,26 +98,58 @@ def _on_users(plan: Plan) -> list[str]:
     return remarks
 
 
-def _refusal(plan: Plan, people: float, least: float) -> str:
+def _user_spending(plan: Plan) -> UserSpending:
+    """What a user spends with the file of this plan, by the judgement of `shoal check`."""
+    from shoal.config.privacy_report import (  # noqa: PLC0415 - a producer needs no algorithm
+        spent_by_user,
+    )
+
+    values = tomllib.loads(federation_file(plan))
+    config = Config(
+        contract=parse_contract(values, plan.name),
+        client=ClientSettings.model_validate(values["client"]),
+    )
+    spending = spent_by_user(
+        config.resolved, config.client.epsilon_max, config.client.person_readings
+    )
+    assert spending is not None, "a user is the unit"
+    return spending
+
+
+def _people_needed(people: float) -> int:
+    """Users in a window of all clients together until clusters show, where a client has `people`
+    of them."""
+    counted = COUNTED_NEEDED
+    if people > 0:
+        counted = max(counted, math.ceil(COUNTED_TIMES_USERS / people))
+    return math.ceil(counted / USER_WINDOWS)
+
+
+def _refusal(plan: Plan, people: float, least: int) -> str:
     """Why no unit gives a useful result, and what would.
 
     `people`: those of one window of all clients together; `least`: as many as it takes.
     """
+    epsilon = EPSILON_OF_PEOPLE * USER_WINDOWS
+    why = (
+        f"what a {'client' if plan.subjects.kind == 'client' else 'person'} spends adds up over"
+        f" windows, and {_count(USER_WINDOWS, 'window')} cost epsilon {epsilon:g}, more than which"
+        f" `shoal check` advises against"
+    )
     if plan.subjects.kind == "client":
         masks = _clients_for_masks(plan)
         return (
-            f"with {_clients_of(plan)}, each a person or a household, no"
-            f" privacy unit gives a useful result: one reading of a client and window is counted,"
-            f" which takes {math.ceil(least):,} clients to show clusters within a year, and masked"
+            f"with {_clients_of(plan)}, each a person or a household, no privacy unit gives a"
+            f" useful result: {why}, so that it takes {least:,} clients to show clusters; masked"
             f" counts (--helper-key) take {_or_more(masks)}. --clients N where more will take"
             f" part; {NO_FILE}"
         )
     return (
-        f"with about {people:.3g} persons in a window of all clients together, none gives a useful"
-        f" result: one reading of a person and window is counted, which takes"
-        f" {math.ceil(least):,} persons to show clusters within a year. --clients N where more"
-        f" clients will take part; --concerns client protects all persons of a client together;"
-        f" {NO_FILE}"
+        f"with about {people:.3g} persons in a window of all clients together, no privacy unit"
+        f" gives a useful result: {why}, so that it takes {least:,} persons to show clusters."
+        " --clients N where more clients will take part; --concerns client with --helper-key"
+        f" protects all persons of a client together, from {_or_more(_clients_for_masks(plan))}"
+        f" on; {NO_FILE}"
     )
 
 
@@ -127,8 +168,7 @@ def _without_user(plan: Plan) -> str:
 
 
 def _on_masked(plan: Plan) -> list[str]:
-    clients = plan.expected_clients
-    need = _need(plan, clients)
+    need = _need(_resolved(plan), plan, plan.expected_clients)
     if not _is_useful(need):
         least = _clients_for_masks(plan)
         raise SettingsError(
@@ -153,14 +193,17 @@ def _contract(plan: Plan) -> Contract:
     return parse_contract(tomllib.loads(federation_file(masked)), plan.name)
 
 
-def _need(plan: Plan, clients: int) -> Need:
+def _resolved(plan: Plan) -> ResolvedContract:
+    return Config(contract=_contract(plan)).resolved
+
+
+def _need(contract: ResolvedContract, plan: Plan, clients: int) -> Need:
     """What masked counts of this many clients take, by the judgement of `shoal check`."""
     from shoal.config.privacy_report import (  # noqa: PLC0415 - a producer needs no algorithm
         needs_of,
     )
 
-    config = Config(contract=_contract(plan))
-    (need,) = needs_of(config.resolved, plan.readings_per_day, clients)
+    (need,) = needs_of(contract, plan.readings_per_day, clients)
     return need
 
 
@@ -171,12 +214,13 @@ def _is_useful(need: Need) -> bool:
 def _clients_for_masks(plan: Plan) -> int:
     """The least number of clients for which masked counts are useful; `CLIENTS_MAX` where none
     below is."""
+    contract = _resolved(plan)
     low = 1
     high = CLIENTS_MAX
     # More clients never need more windows, so bisection finds the least.
     while low < high:
         middle = (low + high) // 2
-        if _is_useful(_need(plan, middle)):
+        if _is_useful(_need(contract, plan, middle)):
             high = middle
         else:
             low = middle + 1

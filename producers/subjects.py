@@ -30,7 +30,11 @@ SPAN_DAYS: Final = 30
 """days of the budget of masked counts (docs/how-to/masked.md)"""
 MASKED_WINDOW_S: Final = 21_600.0
 USER_WINDOW_S: Final = DAY_S
-"""a user spends its epsilon once a window, so that a shorter one would cost it more a day"""
+"""seconds in which one reading of a user is counted: with more users in a window, fewer windows
+show clusters"""
+USER_WINDOWS: Final = 2
+"""windows of a user that are counted, in all: what they cost adds up, and more would cost more than
+`shoal check` advises"""
 READINGS_PER_DAY: Final = 1440.0
 """readings a day of a client whose readings have no times: the default of `[client]`"""
 WINDOW_READINGS_MIN: Final = 100

@@ -25,9 +25,11 @@ from shoal.config.privacy_report import (
     counted_once,
     hidden_presence_cost,
     needs_of,
+    spent_by_user,
     spent_in_a_day,
 )
 from shoal.config.resolved import ResolvedContract, ResolvedModel
+from shoal.config.sections import ClientSettings
 from shoal.config.settings import Config, load_config
 from shoal.config.upstream import Upstream, load_upstream
 from shoal.errors import MessageRejected, SettingsError
@@ -101,7 +103,7 @@ def check(
     contract = config.resolved
     upstream = load_upstream(config)
     states = _model_states(config) if with_log else {}
-    costs = _costs(contract, config.client.readings_per_day, clients)
+    costs = _costs(contract, config.client, clients)
     if as_json:
         checked = _as_values(contract, upstream, costs)
         if with_log:
@@ -145,13 +147,17 @@ def _as_values(
 
 
 def _costs(
-    contract: ResolvedContract, readings_per_day: float, clients: int | None
+    contract: ResolvedContract, client: ClientSettings, clients: int | None
 ) -> dict[str, Any]:
-    """What privacy costs a device in a day, and hidden presence, and what masked counts take."""
+    """What privacy costs a device in a day, a user in all, and hidden presence, and what masked
+    counts take."""
+    readings_per_day = client.readings_per_day
     day = spent_in_a_day(contract, readings_per_day)
+    user = spent_by_user(contract, client.epsilon_max, client.person_readings)
     needs = needs_of(contract, readings_per_day, clients)
     return {
         "day": None if day is None else day._asdict(),
+        "user": None if user is None else user._asdict(),
         "hidden_presence": hidden_presence_cost(contract, readings_per_day),
         "needs": [need._asdict() for need in needs],
     }
@@ -161,6 +167,8 @@ def _cost_lines(costs: Mapping[str, Any]) -> list[str]:
     lines = []
     if costs["day"] is not None:
         lines.append(f"in a day    {costs['day']['text']} ([client] readings_per_day)")
+    if costs["user"] is not None:
+        lines.append(f"in all      {costs['user']['text']}")
     if costs["hidden_presence"] is not None:
         lines.append(f"presence    {costs['hidden_presence']}")
     if costs["needs"]:

@@ -12,7 +12,7 @@ from shoal.algorithms.from_counts.cells import FEATURES_MAX
 from shoal.config.base import DAY_S
 from shoal.config.contract import Privacy
 from shoal.config.resolved import ResolvedContract, ResolvedModel
-from shoal.privacy.formal import beliefs
+from shoal.privacy.formal import EPSILON_WEAK, beliefs
 from shoal.privacy.masked import CLIENTS_ADVISED, Masked
 
 
@@ -116,7 +116,7 @@ def spent_in_a_day(
         else:
             closed = windows
         units = min(readings, closed)
-        where = f" in {_number(units)} windows"
+        where = f" in {_number(units)} window" + "s" * (units != 1)
     epsilon = contract.total_epsilon * units
     noun = "reading" if readings == 1 else "readings"
     return DaySpending(
@@ -132,6 +132,69 @@ def _number(value: float) -> str:
     if rounded >= 100:
         return f"{rounded:,.0f}"
     return f"{rounded:g}"
+
+
+class UserSpending(NamedTuple):
+    """Spending of a user in all windows together."""
+
+    epsilon: float | None
+    """None: it has no limit"""
+    windows: int | None
+    """windows of a user within the limit; None without one"""
+    advised: bool
+    """whether all of it is within the epsilon of a guarantee that is not marked as weak"""
+    text: str
+    """the same in sentences, with the cure where it is not advised"""
+
+
+def spent_by_user(
+    contract: ResolvedContract, epsilon_max: float, person_readings: int = 0
+) -> UserSpending | None:
+    """Spending of a user in all windows, under the `epsilon_max` of `[client]`; 0: no limit.
+
+    `person_readings`: readings of a user for which the limit is; 0: for all of them. None where a
+    user is not the privacy unit.
+    """
+    window_epsilon = contract.total_epsilon
+    if not contract.mode.unit.is_user or window_epsilon is None:
+        return None
+    windows_advised = math.floor(EPSILON_WEAK / window_epsilon)
+    if windows_advised:
+        cure = (
+            f"where users are people take [client] epsilon_max = "
+            f"{windows_advised * window_epsilon:g}, which is for {_windows(windows_advised)}, or "
+            'mode = "masked"'
+        )
+    else:
+        cure = 'where users are people take a smaller counts_epsilon, or mode = "masked"'
+    if not epsilon_max:
+        window_days = contract.contract.privacy.window_s / DAY_S
+        text = (
+            f"What a user spends has no limit: epsilon {_number(window_epsilon)} in each window, "
+            f"{_number(window_epsilon * DAYS_OF_YEAR / window_days)} in a year of windows that "
+            f"the clock closes. Advised against: {cure}"
+        )
+        return UserSpending(None, None, False, text)
+    windows = math.floor(epsilon_max / window_epsilon)
+    whose = "A user"
+    if person_readings:
+        whose += f" with {person_readings:,} readings at most"
+    spent = windows * window_epsilon
+    text = (
+        f"{whose} spends epsilon {_number(spent)} at most, in {_windows(windows)}: then its client "
+        f"counts nothing more ([client] epsilon_max). {beliefs(spent)}"
+    )
+    advised = spent <= EPSILON_WEAK
+    if not advised:
+        text += f" Advised against: {cure}"
+    return UserSpending(spent, windows, advised, text)
+
+
+def _windows(number: int) -> str:
+    return f"{number:,} window" + "s" * (number != 1)
+
+
+DAYS_OF_YEAR: Final = 365.0
 
 
 def hidden_presence_cost(contract: ResolvedContract, readings: float) -> str | None:
@@ -221,8 +284,6 @@ REGIMES_EPSILON_MIN: Final = 13.0
 apart, were one regime"""
 NEEDED_MANY: Final = 2e6
 """readings of all clients: of a hundred that send one a minute, two weeks"""
-WEAK_EPSILON: Final = 10.0
-"""per reading: beyond, who is 1 % sure beforehand may be 99.5 % sure"""
 WINDOW_READINGS_MIN: Final = 100
 """least places of a window for each reading that a user may have in it: smaller ones have more
 noise than readings"""
@@ -298,7 +359,7 @@ def _on_rows(contract: ResolvedContract, epsilon: float) -> list[str]:
             f"an epsilon of {ROWS_EPSILON_MIN:g} and more"
         )
     counted = [other.name for other in contract.counted]
-    if counted and epsilon > WEAK_EPSILON:
+    if counted and epsilon > EPSILON_WEAK:
         advice.append(
             f"noisy rows at epsilon {epsilon:g} give away what the counts of {', '.join(counted)} "
             "protect: without models that learn from rows, a reading would cost only what counts "

@@ -349,6 +349,7 @@ def _mills(x: float) -> float:
     return (1.0 - (1.0 - (3.0 - 15.0 / (x * x)) / (x * x)) / (x * x)) / x
 
 
+@lru_cache(maxsize=256)  # milliseconds each, and a mode asks for the same at every turn
 def nano_rho_of(epsilon: float, delta: float) -> int:
     """The largest whole billionths of rho that cost at most this epsilon and delta."""
     # Bisection on whole numbers: the answer is exact, and the same on every machine.

@@ -21,7 +21,7 @@ if find_spec("sklearn") is None:
     pytest.skip(reason, allow_module_level=True)
 
 from benchmarks.privacy import __main__ as privacy
-from benchmarks.privacy import density_tree, masked
+from benchmarks.privacy import density_tree, masked, users
 from benchmarks.privacy.counting import WINDOW, windows_of
 from benchmarks.privacy.families import CLIENTS, SKEWED_CLUSTERS, families
 from benchmarks.privacy.goals import GOALS, judged
@@ -228,3 +228,18 @@ def test_clients_of_a_stream_see_the_clusters_they_are_to_see_and_some_do_not_an
     rows, owner = stream.round()
     nearest = np.argmin(((rows[:, None] - stream._centres) ** 2).sum(axis=2), axis=1)
     assert {len(np.unique(nearest[owner == client])) for client in range(40)} == {2}
+
+
+def test_counts_of_users_are_measured_with_clients_that_do_not_all_begin_at_once(
+    tmp_path: Path,
+) -> None:
+    assert CliRunner().invoke(users.main, ["--quick", "--out", str(tmp_path)]).exit_code == 0
+    (cell,) = json.loads((tmp_path / "privacy_users.json").read_text(encoding="utf-8"))["cells"]
+    assert cell["clients"] * cell["users"] * cell["windows"] == cell["counted"]
+    assert len(cell["ari"]) == 1
+    assert "| counted readings |" in (tmp_path / "privacy_users.md").read_text(encoding="utf-8")
+    windows = users.windows_of(users.Case(2, 3, 20, 2, 400))
+    assert [window.closes for window in windows] == sorted(window.closes for window in windows)
+    first = {window.client: window.closes for window in windows if window.number == 0}
+    assert len(set(first.values())) > 1
+    assert all(1 / 8 <= closes < 1 for closes in first.values())

@@ -165,6 +165,44 @@ def test_shoal_check_says_what_a_device_spends_in_a_day(
     assert day["text"] in CliRunner().invoke(check, [str(file)], catch_exceptions=False).stdout
 
 
+USERS = FILE.replace(
+    "epsilon_per_reading = 4", 'counts_epsilon = 4\nunit = "user"\nreadings_per_window_max = 1'
+).replace('"fcac"', '"density_tree"')
+
+
+@pytest.mark.parametrize(
+    ("more", "epsilon", "windows", "advised", "words"),
+    [
+        ("", None, None, False, "has no limit: epsilon 4 in each window, 210,000 in a year"),
+        ("epsilon_max = 8", 8.0, 2, True, "A user spends epsilon 8 at most, in 2 windows"),
+        ("epsilon_max = 11", 8.0, 2, True, "in 2 windows: then its client counts nothing more"),
+        ("epsilon_max = 12", 12.0, 3, False, "Advised against: where users are people take"),
+        ("epsilon_max = 4\nperson_readings = 9", 4.0, 1, True, "A user with 9 readings at most"),
+    ],
+)
+def test_shoal_check_says_what_a_user_spends_in_all_and_advises_against_too_much(
+    tmp_path: Path, more: str, epsilon: float | None, windows: int | None, advised: bool, words: str
+) -> None:
+    file = tmp_path / "plant.toml"
+    file.write_text(f"{USERS}[client]\n{more}\n", encoding="utf-8")
+    user = json.loads(
+        CliRunner().invoke(check, [str(file), "--json"], catch_exceptions=False).stdout
+    )["user"]
+    assert [user[name] for name in ("epsilon", "windows", "advised")] == [epsilon, windows, advised]
+    assert words in user["text"]
+    assert ("Advised against" in user["text"]) != advised
+    assert ("[client] epsilon_max = 8, which is for 2 windows" in user["text"]) != advised
+    assert epsilon is None or beliefs(epsilon) in user["text"]
+    assert user["text"] in CliRunner().invoke(check, [str(file)], catch_exceptions=False).stdout
+
+
+def test_of_readings_there_is_nothing_to_say_of_users(tmp_path: Path) -> None:
+    file = tmp_path / "plant.toml"
+    file.write_text(FILE, encoding="utf-8")
+    found = CliRunner().invoke(check, [str(file), "--json"], catch_exceptions=False)
+    assert json.loads(found.stdout)["user"] is None
+
+
 HIDDEN = FILE.replace(
     "epsilon_per_reading = 4", "counts_epsilon = 4\nhide_presence = true\nwindow_s = 3600\n{}"
 ).replace('"fcac"', '"density_tree"')

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import select
+import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -13,7 +18,7 @@ from shoal.cli.check import check
 from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError, ShoalError
 from shoal.privacy.formal import EPSILON_WEAK
-from shoal.producers import sampled_messages, subjects
+from shoal.producers import sampled_messages
 from shoal.producers.columns import Sample
 from shoal.producers.files.source import FilesSettings
 from shoal.producers.init_command import init_command
@@ -115,19 +120,17 @@ def test_what_contradicts_itself_or_lacks_something_is_refused(
 
 ANSWERS = (
     # arguments, unit of the file or None for a refusal, and what the data are.
-    (PERSONS, "user", {"rows": 6000, "badges": 40}),
-    (PERSONS, "user", {"rows": 600, "badges": 60}),
-    (PERSONS, "user", {"rows": 3000, "badges": 20, "clients": 5}),
-    (PERSONS, "user", {"rows": 3000, "badges": 90, "minutes": 1}),
-    ((*PERSONS, "--clients", "2000"), "user", {"rows": 3000, "badges": 90, "minutes": 180}),
-    ((*PERSONS, "--clients", "20"), "user", {"rows": 600, "badges": 3}),
+    (PERSONS, None, {"rows": 6000, "badges": 40}),
     (PERSONS, None, {"rows": 3000, "badges": 3}),
     (PERSONS, None, {"rows": 60, "badges": 10}),
-    (CLIENT, "user", {"rows": 4000, "clients": 40}),
-    (CLIENT, "user", {"rows": 4000, "clients": 120, "minutes": 1}),
-    (CLIENT, None, {"rows": 4000, "clients": 10}),
+    ((*PERSONS, "--clients", "100"), "user", {"rows": 6000, "badges": 40}),
+    ((*PERSONS, "--clients", "100"), None, {"rows": 6000, "badges": 20}),
+    ((*PERSONS, "--clients", "3"), "user", {"rows": 6000, "badges": 1400, "minutes": 1}),
+    ((*PERSONS, "--clients", "2000"), "user", {"rows": 3000, "badges": 90, "minutes": 180}),
+    (CLIENT, None, {"rows": 4000, "clients": 40}),
+    (CLIENT, None, {"rows": 4000, "clients": 120, "minutes": 1}),
     (CLIENT, None, {"rows": 4000, "clients": 40, "minutes": 90}),
-    ((*CLIENT, "--clients", "200"), "user", {"rows": 600, "clients": 2, "minutes": 30}),
+    ((*CLIENT, "--clients", "120000"), "user", {"rows": 600, "clients": 2, "minutes": 30}),
     ((*CLIENT, "--helper-key", KEY), "client", {"rows": 4000, "clients": 120}),
     ((*CLIENT, "--helper-key", KEY), None, {"rows": 4000, "clients": 90}),
     (
@@ -186,22 +189,31 @@ def test_people_are_proposed_no_unit_that_the_check_condemns(
         assert "shoal run" not in result.output
     else:
         assert files.user_column == ("badge" if "persons" in arguments else "house")
-        assert found["day"]["epsilon"] <= EPSILON_WEAK, "a person's day, not a reading"
-        assert "Clusters show after about 12,000 counted readings" in result.output
+        assert found["user"]["advised"]
+        assert found["user"]["epsilon"] <= EPSILON_WEAK, "of all windows, not of one"
+        assert config.client.epsilon_max == found["user"]["epsilon"]
+        assert found["user"]["text"] in result.output
+        assert "Clusters show after 2 windows" in result.output
 
 
 def test_a_refusal_says_how_many_it_takes_and_that_number_is_enough() -> None:
     write_homes(4000, clients=10)
     words = str(init("a.csv", *CLIENT).exception)
     assert "with 10 clients, each a person or a household, no privacy unit gives" in words
-    assert "takes 33 clients to show clusters within a year" in words
+    assert "adds up over windows, and 2 windows cost epsilon 8" in words
+    assert "takes 120,000 clients to show clusters" in words
     assert "masked counts (--helper-key) take 106 clients or more" in words
-    assert init("a.csv", *CLIENT, "--clients", "33").exit_code == 0
-    Path("a.toml").unlink()
-    for clients, refused in ((32, True), (105, True), (106, False)):
-        helper = [] if clients == 32 else ["--helper-key", KEY]
-        result = init("a.csv", *CLIENT, "--clients", str(clients), *helper)
+    for clients, helper, refused in (
+        ("119999", [], True),
+        ("120000", [], False),
+        ("105", ["--helper-key", KEY], True),
+        ("106", ["--helper-key", KEY], False),
+    ):
+        result = init("a.csv", *CLIENT, "--clients", clients, *helper)
         assert isinstance(result.exception, SettingsError) == refused, clients
+        if not refused:
+            Path("a.toml").replace("last.toml")
+    Path("last.toml").rename("a.toml")
     # With three features, 100 clients would take longer than the budget of 30 days.
     few, enough = (checked("--clients", number)["needs"][0]["text"] for number in ("105", "106"))
     assert "more than its budget" in few
@@ -210,7 +222,7 @@ def test_a_refusal_says_how_many_it_takes_and_that_number_is_enough() -> None:
 
 def test_the_file_for_persons_feeds_readings_with_their_user_ids() -> None:
     write_homes(900, clients=2)
-    result = init("a.csv", *PERSONS)
+    result = init("a.csv", *PERSONS, "--clients", "200")
     assert "  badge  person: whom the reading concerns" in result.output
     assert "5000" not in result.output + Path("a.toml").read_text()
     fed = CliRunner().invoke(producer, ["--config", "a.toml", "a.csv", "--json"])
@@ -218,22 +230,62 @@ def test_the_file_for_persons_feeds_readings_with_their_user_ids() -> None:
     assert json.loads(fed.stdout)["published"] == 900
 
 
-def test_a_terminal_is_asked_whom_the_readings_concern(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subjects, "_on_a_terminal", lambda: True)
-    write_homes(3000)
-    for answers, mode, unit in (
-        ("nobody\n", "off", "reading"),
-        ("\n", "formal", "reading"),
-        ("persons\nbadge\n", "formal", "user"),
+def typed_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, answers: str, *arguments: str
+) -> tuple[str, BaseException | None]:
+    """What a terminal shows of init where somebody types the answers, and the error it ends in."""
+    person, terminal = pty.openpty()
+    error = None
+    with (
+        os.fdopen(person, "r+b", buffering=0) as keyboard,
+        os.fdopen(os.dup(terminal)) as keys,
+        os.fdopen(terminal, "w") as screen,
+        monkeypatch.context() as patched,
     ):
-        result = init("a.csv", answers=answers)
-        assert result.exit_code == 0, result.output
-        assert result.output.startswith("Whom do the readings concern?")
+        patched.setattr(sys, "stdin", keys)
+        patched.setattr(sys, "stdout", screen)
+        keyboard.write(answers.encode())
+        try:
+            init_command.main(list(arguments), standalone_mode=False)
+        except (SettingsError, click.Abort) as raised:
+            error = raised
+        screen.write(END_OF_OUTPUT)
+        screen.flush()
+        shown = ""
+        # A terminal gives what was written to it in pieces, first the echo of the answers.
+        while END_OF_OUTPUT not in shown and select.select([keyboard], [], [], 10.0)[0]:
+            shown += keyboard.read(4096).decode()
+    return shown, error
+
+
+END_OF_OUTPUT = "<end of output>"
+QUESTION = "Whom do the readings concern?"
+
+
+def test_a_terminal_is_asked_whom_the_readings_concern(monkeypatch: pytest.MonkeyPatch) -> None:
+    write_homes(3000, badges=90)
+    for answers, arguments, mode, unit in (
+        ("nobody\n", (), "off", "reading"),
+        ("\n", (), "formal", "reading"),
+        ("people\ndevice\n", (), "formal", "reading"),
+        ("persons\nbadge\n", ("--clients", "100"), "formal", "user"),
+        ("client\n", ("--helper-key", KEY, "--clients", "200"), "masked", "client"),
+        ("badge\n", ("--concerns", "persons", "--clients", "100"), "formal", "user"),
+    ):
+        shown, error = typed_on_a_terminal(monkeypatch, answers, "a.csv", *arguments)
+        assert error is None
+        assert (QUESTION in shown) == ("--concerns" not in arguments)
+        assert ("Column that names the person" in shown) == ("badge" in answers)
+        assert ("'people' is not one of" in shown) == ("people" in answers)
         privacy = written().contract.privacy
         assert (privacy.mode, privacy.unit) == (mode, unit)
         Path("a.toml").unlink()
+    for answers, words in (("client\n", "no privacy unit gives"), ("persons\nno\n", "is missing")):
+        _, error = typed_on_a_terminal(monkeypatch, answers, "a.csv")
+        assert words in str(error)
     for arguments in (("--private",), ("--public",), ("--concerns", "device")):
-        assert "Whom do" not in init("a.csv", *arguments).output
+        shown, _ = typed_on_a_terminal(monkeypatch, "", "a.csv", *arguments)
+        assert QUESTION not in shown
         Path("a.toml").unlink()
 
 
@@ -241,7 +293,7 @@ def test_a_client_that_no_column_names_cannot_be_the_user_of_a_reading() -> None
     Path("a.csv").write_text(
         "warm,damp\n" + "".join(f"{37 * n % 97},{41 * n % 89}\n" for n in range(600))
     )
-    result = init("a.csv", *CLIENT, "--clients", "50")
+    result = init("a.csv", *CLIENT, "--clients", "150000")
     assert "no column names the client" in str(result.exception)
     assert init("a.csv", *CLIENT, "--clients", "150", "--helper-key", KEY).exit_code == 0
     assert checked("--clients", "150")["needs"][0]["advised"]
@@ -255,7 +307,9 @@ def test_a_sheet_names_no_persons_and_takes_the_column_as_it_is_said() -> None:
     files = written().source("files")
     assert isinstance(files, FilesSettings)
     assert files.user_column == "badge"
-    assert checked()["advice"] == []
+    found = checked()
+    assert found["advice"] == []
+    assert found["user"]["advised"]
 
 
 def test_persons_of_a_window_are_counted_client_by_client() -> None:
@@ -298,6 +352,7 @@ def test_messages_have_the_person_in_the_field_that_becomes_user_id(
     for name in ("_from_kafka", "_from_mqtt"):
         monkeypatch.setattr(sampled_messages, name, lambda *_: messages("hall/{}/air"))
     look = [f"--{kind}", "host:1", "--topic", "hall/+/air", "--out", "a.toml"]
+    look += ["--clients", "150000"]
     result = init(*look, "--concerns", "persons", "--person-column", "who.badge")
     assert result.exit_code == 0, result.exception
     config = written()
@@ -308,7 +363,7 @@ def test_messages_have_the_person_in_the_field_that_becomes_user_id(
     Path("a.toml").unlink()
     refused = init(*look, "--concerns", "persons", "--person-column", "nothing")
     assert "no such field" in str(refused.exception)
-    refused = init(*look, "--concerns", "client", "--clients", "50")
+    refused = init(*look, "--concerns", "client")
     if kind == "mqtt":
         # A level of the topic names the client, and no field of the message.
         assert "each message has to say whose it is in a field" in str(refused.exception)
