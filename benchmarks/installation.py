@@ -22,7 +22,7 @@ _LIST = (
 def install(source: Path, folder: Path) -> Path:
     """A fresh environment in `folder` with the distribution at `source`, without extras; its
     Python."""
-    copy = _copy(source, folder.with_name("sources"))
+    copy = copy_sources(source, folder.with_name("sources"))
     python = folder / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     subprocess.run(
@@ -51,15 +51,22 @@ def weigh(python: Path) -> dict[str, Any]:
     }
 
 
-def _copy(source: Path, folder: Path) -> Path:
+def copy_sources(source: Path, folder: Path) -> Path:
     """Copy what a build needs to `folder`: a build leaves files beside its sources that a later one
     would include."""
     folder.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(source / name, folder)
-    packages = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
-        "setuptools"
-    ]["packages"]
-    for name in sorted({package.partition(".")[0] for package in packages}):
-        shutil.copytree(source / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    project = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))
+    built = project["tool"]["setuptools"]
+    names = {package.partition(".")[0] for package in built["packages"]}
+    names.update(built["package-dir"].values())
+    for name in sorted(names):
+        # With their links, as a checkout has them: a folder behind a link would be there twice.
+        shutil.copytree(
+            source / name,
+            folder / name,
+            symlinks=True,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
     return folder
