@@ -161,6 +161,7 @@ def check_private_counts(
     most = np.minimum(readings, summed * window_readings)
     in_reach = (counts >= -reach) & (counts <= most + reach)
     require_possible(bool(in_reach.all()), "count holds a number that no window has")
+    # As floats: whole numbers that somebody claims may overflow in a sum, and wrap to a small one.
     total = float(counts.sum(dtype=np.float64))
     # The noise of a sum is Gaussian but for its largest terms, which the reach of one count covers.
     spread = TOTAL_NOISE_MAX * math.sqrt(noise_variance * float(summed.sum()))

@@ -182,6 +182,7 @@ class ClientDeficits:
         if total >= 0.0:
             self._sums.pop((client, part), None)
         elif total < -net_reach(self._variance, float(drawn)):
+            # What is kept stays as it was: it is the sum of what the receiver has added.
             return False
         else:
             self._sums[client, part] = total, drawn

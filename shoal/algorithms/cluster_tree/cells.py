@@ -249,4 +249,7 @@ def _places(points: Floats, nearest_place: Ints, distance: Floats, far: Floats) 
 
 def merged_mass_max(total: float, cells_max: int) -> float:
     """The mass up to which cells are merged, of a mass of `total` in all."""
+    # Two fifths of the readings within a core distance (`RESOLUTION`): a cell of as many would be a
+    # neighbourhood by itself, and denser than all around it. Where all cells are full twice their
+    # mean mass must be allowed, and two single readings always, or nothing could be merged.
     return max(0.2 * math.sqrt(total), 2.0 * total / cells_max, 2.0)

@@ -135,6 +135,7 @@ class ClusterTreeClient(Half[ClusterTreeOptions, ClusterTreeClientState]):
         if self._history_is_due:
             published = self._thinned_history().with_more(published)
         self._history_is_due = False
+        # The rows themselves stay in `_latest`: they show the next block which columns are coarse.
         self._buffered = 0
         self._sketch = empty_sketch(self._width or 0)
         return _update_arrays(published)

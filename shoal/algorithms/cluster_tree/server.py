@@ -294,6 +294,8 @@ class ClusterTreeServer(Half[ClusterTreeOptions, ClusterTreeServerState]):
         if self._readings >= self._due_after(self._rebuilt):
             self.rebuild()
         elif self._searches_left and self._gathered_now() >= self._gathered_min():
+            # Counted before the search: strays that never become a cluster must not cost a tree at
+            # each update.
             self._searches_left -= 1
             self._find_births()
 
@@ -335,6 +337,8 @@ class ClusterTreeServer(Half[ClusterTreeOptions, ClusterTreeServerState]):
                 self._block, self._block_time, cells, centres, found.cores, identities
             )
             self._count_recent(near[self._counted :])
+            # `_rebuilt` still is the rebuild before this one: a group that has only just been found
+            # had no readings of its own in the block, and would seem to have missed its share.
             identities.count_received(
                 cells, cells.cluster[near], self._block.mass, float(self._rebuilt)
             )
@@ -342,6 +346,7 @@ class ClusterTreeServer(Half[ClusterTreeOptions, ClusterTreeServerState]):
         self._block = empty_sketch(self._width or 0)
         self._block_time = np.empty(0)
         self._counted = 0
+        # After all that holds positions of cells (`near`, `found`): this removes cells.
         self._limit_memory()
         # What gathers slowly has until the rebuild after the next.
         cells.settle(cells.ids < self._first_new)

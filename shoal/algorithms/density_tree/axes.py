@@ -12,6 +12,9 @@ import numpy as np
 
 from shoal.kernels.arrays import AnyArray, Bools, Floats, Ints
 
+# Measured: with six axes at these angles bars across four features are found at an epsilon of 1, 2
+# and 4 (ARI .75, 1 and 1; 0 without), while blobs of 8 and 16 features lose no more than .02 at 2
+# and 4.
 ANGLES: Final = (30.0, 45.0, 60.0)
 """degrees between an oblique axis and the first of its two features, to either side"""
 GOLDEN: Final = (math.sqrt(5.0) - 1.0) / 2.0

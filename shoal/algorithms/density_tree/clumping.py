@@ -44,6 +44,8 @@ class Clumping:
         usual = earlier / known
         uncertain = noise + counts
         readings = float(counts.sum())
+        # The sum of the counts holds the noise of each of them: a product of the two is too large
+        # by the variance of that count, as a square is by its own.
         square = readings * readings - float(uncertain.sum())
         own = float(counts @ counts) - float(uncertain.sum())
         self.apart += own - (readings * float(counts @ usual) - float(uncertain @ usual))

@@ -34,6 +34,7 @@ def masses(leaves: list[Leaf]) -> Floats:
     mass = np.zeros(len(leaves))
     for number, leaf in enumerate(leaves):
         d = leaf.d
+        # Features alone: an oblique axis that shows nothing is drawn anew, and counts from 0 again.
         counted = float(leaf.coarse[:d].sum())
         noise = float(leaf.coarse_noise[:d].sum())
         # One reading more, so that a leaf without noise and readings is not certain.
@@ -93,6 +94,8 @@ def _touching_across(
         if not (no_valley or at_one_place[pair]) or not _touch(cut, below, above):
             continue
         # Of leaves at one place it is enough that there is more likely none than one.
+        # Measured on office readings: with 1 standard deviation here, too, three times as many
+        # events are about nothing, as cuts that noise has made are not healed.
         sure = 0.0 if at_one_place[pair] else 1.0
         saddle = saddle_of(cut, [below], [above])
         if saddle.is_filled(filled, sure):

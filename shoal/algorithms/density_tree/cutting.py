@@ -12,8 +12,13 @@ from shoal.algorithms.density_tree.leaf import Leaf, rebinned
 from shoal.algorithms.density_tree.tree import Cut, axis_in
 from shoal.kernels.arrays import Floats
 
+# What a leaf has counted on its other axes is of both parts together. It describes a part with most
+# of the mass, and not a small one, which begins anew. Were nothing inherited, every small cluster
+# that is cut off would make the tree forget all that it knew of the large one beside it.
 HEAVY_SHARE: Final = 0.75
 """a part of a cut leaf with more than this share of its mass inherits all that was counted"""
+# Less than all of it: the valley need not be in both parts. Without any, an axis that was about to
+# be cut would be sampled as seldom as the others, and be found again only much later.
 HINT_KEPT: Final = 0.7
 """share of the hint of a valley that both parts of a cut leaf take over"""
 
@@ -135,6 +140,8 @@ def _part_of(
 def _inherit(part: Leaf, new: int, leaf: Leaf, old: int) -> None:
     """Let axis `new` of a part take over what axis `old` of the leaf has counted in the part's
     range."""
+    # Exposure counts the readings of windows that sampled the axis, wherever they fell: a density
+    # is counts by exposure, so a part with half of the counts has the whole exposure.
     part.exposure[new] = leaf.exposure[old]
     if part.start[new] == leaf.start[old] and part.end[new] == leaf.end[old]:
         part.coarse[new] = leaf.coarse[old]
@@ -197,5 +204,6 @@ def _add_up(leaf: Leaf, axis: int, cut: Cut, parts: list[Leaf]) -> None:
         share = exposure / part.exposure[own_axis]
         ranges = (part.start[own_axis], part.end[own_axis], leaf.start[axis], leaf.end[axis])
         leaf.coarse[axis] += share * rebinned(part.coarse[own_axis], *ranges)
+        # A variance grows with the square of a factor.
         leaf.coarse_noise[axis] += share**2 * rebinned(part.coarse_noise[own_axis], *ranges)
     leaf.exposure[axis] += exposure

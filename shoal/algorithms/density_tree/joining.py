@@ -13,6 +13,8 @@ from shoal.algorithms.density_tree.tree import Cut, leaves_of
 from shoal.algorithms.density_tree.valleys import saddle_of
 from shoal.kernels.arrays import Floats, Ints
 
+# Measured on office readings without noise: a sliver of daylight with 3 % of the mass touched the
+# dark room and the lit one, and in 20 of 20 runs the lit one lost its cluster.
 BRIDGE_SHARE: Final = 0.25
 """share of the lighter of two groups below which the leaves through which they touch are a bridge
 """

@@ -36,6 +36,8 @@ from shoal.algorithms.density_tree.tree import Cut, Node, cuts_of, leaves_of
 from shoal.kernels.arrays import Floats, Ints
 from shoal.saved_state import FloatArray, IntArray, Number, SavedState, require
 
+# Measured on office readings whose counts are five windows late: 43 % of them had fitted no leaf
+# any more, and were dropped, though their epsilon was spent.
 FORMER_MAX: Final = 48
 """leaves that are no more and are remembered, the newest: three of each cut that was taken back"""
 _LAYOUT = ("start", "end", "epoch", "zoom", "span", "earlier_zoom", "earlier_span")
@@ -183,6 +185,8 @@ class LateCounts:
         """Keep what is needed of the leaves of a cut that is about to be taken back, where the leaf
         that was cut gets the number `into`."""
         parts = [part for part in cut.parts if isinstance(part, Leaf)]
+        # Before the cut goes: of the leaf that comes back nobody knows any more which part had how
+        # much.
         shares = masses(parts).tolist()
         for leaf, share in zip([*parts, cut.leaf], [*shares, 1.0], strict=True):
             self._former[leaf.leaf_id] = FormerLeaf.of(leaf, into, share)
@@ -297,6 +301,7 @@ def _axis_counts(counted_in: Leaf | FormerLeaf, block: Block, variance: float) -
     else:
         zoom = int(counted_in.earlier_zoom[axis, age - 1])
         span = int(counted_in.earlier_span[axis, age - 1])
+    # A client may claim any epoch: counts of another number of cells would shift every later bin.
     if zoom == UNKNOWN_ZOOM or len(block.counts) != number_of_cells(zoom, span):
         return None
     start = float(counted_in.start[axis])

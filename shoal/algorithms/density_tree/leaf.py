@@ -283,6 +283,8 @@ class Leaf:
                 mass = np.where(inside, scale * fine, mass)
                 variance = np.where(inside, scale**2 * fine_variance, variance)
         here = (start < high) & (self.end[axis] > low)
+        # Beyond the ends of the axis nothing was counted, and the reading more that makes an empty
+        # bin uncertain must not stand there either.
         return here * mass, here * variance
 
     def _fine_scale(self, axis: int) -> float | None:
@@ -348,6 +350,7 @@ class Leaf:
             end = float(self.end[axis])
             below = float(rebinned(self.earlier[axis], start, end, start, at).sum())
             oldest = below / total
+        # Noise may move a share beyond 0 or 1; then one part would have fewer readings than none.
         uncovered = self.uncovered * min(1.0, max(0.0, oldest))
         covered = (self.counted - self.uncovered) * min(1.0, max(0.0, share))
         return covered + uncovered, uncovered

@@ -12,6 +12,9 @@ import numpy as np
 from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.saved_state import IntArray, SavedState, require
 
+# Measured on office readings, eight streams at an epsilon of 4: 7 lost a cluster to a merge that
+# was none, none did with this wait, and events about nothing fell from .116 to .030 per 1 000
+# readings. The price is that a true merge is told as much later.
 MERGE_READINGS: Final = 6000
 """readings for which no valley may be left between two clusters until they are one; fewer for a
 younger one, which was no more certain: as many as it had been known for"""

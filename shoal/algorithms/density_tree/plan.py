@@ -114,6 +114,8 @@ class CountingPlan:
         check_plan(arrays, d)
         digest = hashlib.sha256()
         for name in PLAN_ARRAYS:
+            # The name ends the bytes of its array: without it a value moved from the end of one
+            # array to the start of the next would leave the digest as it is.
             digest.update(np.ascontiguousarray(arrays[name]).tobytes() + name.encode())
         return cls(
             Axes.from_arrays(arrays, "cut"),
@@ -195,6 +197,9 @@ class CountingPlan:
         word = words[0] + self._leaf_words + np.uint64(number * GOLDEN_RATIO % 2**64)
         shift = (word >> np.uint64(64 - SHARE_BITS)).astype(np.int64)
         leaf = self._leaf_of_sampled
+        # One step of `SHARE_ONE` for each sampled axis: a leaf's shares sum to a multiple of it, so
+        # every start lies within the axes of its own leaf, and no axis is hit twice as no share is
+        # above it.
         start = np.arange(len(leaf), dtype=np.int64) * SHARE_ONE + shift[leaf]
         return np.asarray(np.searchsorted(self._share_before, start, side="right"), dtype=np.int64)
 

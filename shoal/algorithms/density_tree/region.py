@@ -91,6 +91,8 @@ class DensityTreeAggregator:
             key = (block.leaf, block.axis, block.epoch, len(block.counts))
             nothing = _Sum(np.zeros(len(block.counts), dtype=np.int64), 0, 0.0)
             before = self._sums.get(key, nothing)
+            # Here as on the server: in a sum, what one client claims beyond any noise could no
+            # longer be told from the counts of the others.
             counts = without_far_noise(block.counts, self._noise_variance, block.windows)
             self._sums[key] = _Sum(
                 before.counts + counts.astype(np.int64),

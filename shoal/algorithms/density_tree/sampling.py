@@ -14,6 +14,9 @@ from shoal.algorithms.density_tree.arrays import SHARE_ONE
 from shoal.algorithms.density_tree.leaf import BINS, Leaf
 from shoal.kernels.arrays import Floats, Ints
 
+# 1, 2, 4 and 9 axes at windows of 400 readings and an epsilon of .5, 1, 2 and 4. Measured against
+# counting all of them, 20 000 readings, 16 features, epsilon 1: ARI .72 to 1 on blobs, .44 to .96
+# on ten rotated Gaussians.
 SAMPLED_BY_NOISE: Final = 0.27
 """axes sampled per window are this times sqrt(window / noise variance): more axes add noise in
 proportion to their number, fewer make the readings of each come in clumps, in inverse proportion"""
@@ -71,6 +74,8 @@ def axis_shares(leaf: Leaf, hint: Floats, sampled: int) -> Ints:
     settled = float(leaf.exposure[:d].sum()) / SETTLED_READINGS
     if a > d and settled < 1.0:
         part = OBLIQUE_FIRST + (OBLIQUE_SETTLED - OBLIQUE_FIRST) * settled
+        # At first little goes to axes of which most will show nothing: they take from the features
+        # what a young leaf needs to be cut at all.
         weight[d:] *= weight[:d].sum() / weight[d:].sum() * part / (1.0 - part)
     chance = EVEN_SHARE / a + (1.0 - EVEN_SHARE) * weight / weight.sum()
     chance = np.minimum(1.0, chance * sampled)

@@ -231,6 +231,9 @@ class DensityTreeServer:
     def _absorb(self, client: str, blocks: Sequence[Block], places: int) -> None:
         """Add the counts. A part of the readings are recent ones, as far as the client's share
         allows."""
+        # The share decides on recent readings alone. What was counted is added whole: a client that
+        # publishes much is limited in which clusters seem active, and loses nothing of what it has
+        # seen.
         part = self._shares.admit(client, float(places))
         leaves = self._leaves
         if self.options.decay < 1.0:
@@ -266,6 +269,7 @@ class DensityTreeServer:
         variance = block.windows * self._noise_variance
         if block.windows == 1:  # in sums the differences between their windows no longer show
             in_bins, noise = leaf.in_coarse_bins(block.axis, block.counts, variance)
+            # Before the window is added: afterwards it would be compared with itself in part.
             self._compare(leaf, block.axis, in_bins, noise)
         leaf.add(block.axis, block.counts, block.exposure, variance)
         readings = float(block.counts.sum())
@@ -320,6 +324,8 @@ class DensityTreeServer:
         # First, so that the leaves which come back can be cut elsewhere within the limit of leaves.
         self._take_back()
         for leaf in self._leaves:
+            # `_leaves` is a list of its own, so the parts of a leaf that is cut here wait for the
+            # next growth: they have counted nothing yet on most axes.
             valleys = leaf.best_valleys(options.depth, options.cut_significance)
             axis = self._axis_to_cut(leaf, valleys)
             if axis is not None:
@@ -330,6 +336,8 @@ class DensityTreeServer:
         for leaf in self._leaves:
             leaf.end_look()
         self._grown = self._readings
+        # Leaves for which counts may still arrive; of others nothing is kept, so that memory is
+        # bounded.
         self._deficits.keep(set(nodes_by_leaf(self._root)) | self._late.leaf_ids)
         self._publish()
 

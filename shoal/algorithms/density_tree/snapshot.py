@@ -108,6 +108,7 @@ def predict(snapshot: Arrays, rows: Rows) -> Ints:
     if len(lacking):
         facts = LeafFacts.of(snapshot, rows.shape[1])
         pairs = possible_leaves(x[lacking], *cuts)
+        # The likeliest leaf and not a drawn one: a label must be the same whenever it is asked for.
         leaf[lacking] = facts.likeliest(x[lacking], *pairs)
     return np.asarray(snapshot["cluster"][leaf])
 

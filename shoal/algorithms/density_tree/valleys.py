@@ -111,9 +111,13 @@ def ends_meet(feature: int, last: Leaf, first: Leaf, filled: float) -> bool:
 
 def _saddle(meeting: _Meeting) -> Saddle:
     """The saddle where the left side ends and the right one begins."""
+    # A leaf that has not counted the axis yet has density 0 there, which would pass for a clear
+    # valley: it is neither filled nor clear.
     if min(leaf.exposure[axis] for leaf, axis in meeting.left + meeting.right) <= 0.0:
         return NOTHING_COUNTED
     step = meeting.step
+    # The side where it is lower, with its own error: a cut at the foot of one peak is a valley
+    # although the other side rises at once.
     lowest, error = min(
         _density_at(meeting.left, meeting.left_end - step, step),
         _density_at(meeting.right, meeting.right_start, step),

@@ -102,6 +102,7 @@ class CompiledLearning:
         scalars = Scalars(
             np.array([nodes.size, progress.counter, progress.saturated, 0, 0, kept]),
             np.array([progress.last_sigma, nodes.mean_sigma, progress.vigilance, 0.0, 0.0, 0.0]),
+            # -1 for no limit: a compiled kernel takes whole numbers alone.
             np.array([n_active, nodes_max or -1]),
         )
         learnt = kernel(self._workspace, scalars)
@@ -366,6 +367,8 @@ class ArtNetwork(NetworkAttributes, ABC):
         learnt = 0
         while self._diversity is not None and learnt < len(rows):
             block = rows[learnt : learnt + self._diversity.room_ahead]
+            # With the first bandwidth, which stays until the nodes are diverse enough: so what is
+            # computed ahead for a later row of the block cannot become wrong by an earlier one.
             self._diversity.look_ahead(self._similarities_to_earlier(block))
             for row in block:
                 self._step(row)

@@ -195,6 +195,7 @@ class CAEFC(ArtNetwork):
         if self._nodes.size == 0:
             return np.full(len(table), -1, dtype=np.int64)
         with ignore_underflow():
+            # Nodes without edges compete as well, as in the published program; no row is rejected.
             return self.clusters()[nearest(table, self._nodes.weights, self._nodes.mean_sigma)]
 
     def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
@@ -251,6 +252,7 @@ class CAEFC(ArtNetwork):
         centre_weight = np.zeros(n_clusters)
         np.add.at(centre_weight, cluster, nodes.counts)
         centre = np.zeros((n_clusters, nodes.weights.shape[1]))
+        # By shares of the count: a sum of weights times counts could overflow.
         np.add.at(centre, cluster, nodes.weights * (nodes.counts / centre_weight[cluster])[:, None])
         return {
             "node_id": nodes.ids.copy(),
@@ -353,6 +355,7 @@ class CAEFC(ArtNetwork):
             share = self.options.neighbour_factor / nodes.counts[neighbours]
             moved = nodes.weights[neighbours]
             moved += (row - moved) * share[:, None]
+            # A list of positions gave a copy, so it is written back.
             nodes.weights[neighbours] = moved
         edges.remove_old_edges(first, self.options.edge_factor)
 

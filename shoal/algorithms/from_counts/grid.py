@@ -132,6 +132,7 @@ PORTION_ROWS: Final = 100
 """rows contributed at once; of each portion learners may keep fewer points than rows"""
 GOLDEN: Final = (np.sqrt(5.0) - 1.0) / 2.0
 """multiples of it fill the unit interval evenly"""
+# Of random places in a cell some would lie close together, and pass for a denser part of it.
 EVEN_STEPS: Final = {1: 1.618033988749895, 2: 1.324717957244746, 3: 1.2207440846057596}
 """d -> the root of x^(d + 1) = x + 1: multiples of its inverse powers fill the d-dimensional unit
 cube evenly"""

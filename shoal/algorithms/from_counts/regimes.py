@@ -247,7 +247,7 @@ class RegimesFromCountsServer:
         """whether the last two evaluations have found the same"""
         self._identity = [0]
         self._parent = [NO_PARENT]
-        self._gone = [0] * 0
+        self._gone: list[int] = []
         self._identities = 1
 
     half: Final = f"{NAME} server"
@@ -313,16 +313,13 @@ class RegimesFromCountsServer:
             self._parent = [NO_PARENT]
         elif cut is not None and before is None:
             heavier = int(np.argmax(_shares(cut)))
-            new = (
-                [self._identities, self._identity[0]]
-                if heavier
-                else [self._identity[0], self._identities]
-            )
-            self._parent = [
-                NO_PARENT if identity == self._identity[0] else self._identity[0]
-                for identity in new
-            ]
-            self._identity = new
+            known = self._identity[0]
+            # The lower part comes first; the heavier one is the cluster that was there.
+            self._identity = [known, self._identities]
+            self._parent = [NO_PARENT, known]
+            if heavier == 1:
+                self._identity.reverse()
+                self._parent.reverse()
             self._gone = []
             self._identities = self._identities + 1
         elif cut is not None and before is not None and cut.feature != before.feature:

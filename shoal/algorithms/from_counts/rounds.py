@@ -44,6 +44,8 @@ DRAWN_ROWS: Final = 4000
 """more rows hardly change what is found in them"""
 ROUNDS_MAX: Final = 50
 TOLERANCE: Final = 1e-3
+# Measured with k-means told the number of clusters: the inertia is 1.0 to 1.15 times that without
+# noise from an epsilon of 2 on, and 2.5 times it at 1 with 8 features.
 EPSILON_ADVISED: Final = 2.0
 """see `shoal.algorithms.counting.CountingAlgorithm.epsilon_advised`"""
 

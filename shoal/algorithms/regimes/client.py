@@ -117,6 +117,7 @@ class BlockStatistics:
             f"{place}/n": np.array([float(len(first))]),
             f"{place}/total": first.sum(axis=0) + second.sum(axis=0),
             f"{place}/same": first.T @ first + second.T @ second,
+            # Symmetric, or the slow coordinates could have complex eigenvalues.
             f"{place}/lagged": first.T @ second + second.T @ first,
             f"{place}/{SAMPLE}": np.rint(sample * SAMPLE_STEPS) / SAMPLE_STEPS,
         }
@@ -137,26 +138,26 @@ class BlockStatistics:
         answer: Sums = {"0/level": self.level.copy(), "0/levels": np.ones(1)}
         if not self.memory.n_readings:
             answer = {"0/level": np.zeros_like(self.level), "0/levels": np.zeros(1)}
-        for place, one in enumerate(query.candidates):
-            information = max(0.0, self._information(one))
+        for place, candidate in enumerate(query.candidates):
+            information = max(0.0, self._information(candidate))
             changes = information > CHANGING
-            answer[f"{place}/overlap"] = self._overlap(query.last, one)
+            answer[f"{place}/overlap"] = self._overlap(query.last, candidate)
             answer[f"{place}/information"] = np.array(
                 [information, information * changes, float(changes)]
             )
-            answer |= self.profile(place, one)
+            answer |= self.profile(place, candidate)
         return answer
 
-    def profile(self, place: int, one: Candidate) -> Sums:
+    def profile(self, place: int, candidate: Candidate) -> Sums:
         """Sums over the remembered blocks of each set: their number, and of d columns mean, square
         and the others."""
         d = self.memory.width
-        blocks = self.blocks(one.w, one.centred)
-        of_block = one.of_block(blocks)
+        blocks = self.blocks(candidate.w, candidate.centred)
+        of_block = candidate.of_block(blocks)
         blocks = blocks[of_block >= 0]
-        member = np.eye(one.n_sets)[of_block[of_block >= 0]]
+        member = np.eye(candidate.n_sets)[of_block[of_block >= 0]]
         mean = blocks[:, :d]
-        has_parts = one.w > 1
+        has_parts = candidate.w > 1
         inside = np.exp(2 * blocks[:, d : 2 * d]) if has_parts else np.zeros_like(mean)
         rough, slope = (
             (blocks[:, 2 * d : 3 * d], blocks[:, 3 * d :]) if has_parts else (inside, inside)
@@ -170,23 +171,23 @@ class BlockStatistics:
         features = self.memory.blocks(w)
         return features if self.columns is None else standardized(features, self.columns, w)
 
-    def _information(self, one: Candidate) -> float:
+    def _information(self, candidate: Candidate) -> float:
         """Nats that the set of one of its own blocks tells of the next one's."""
-        sets = one.of_block(self.blocks(one.w, one.centred))
-        k = one.n_sets
+        sets = candidate.of_block(self.blocks(candidate.w, candidate.centred))
+        k = candidate.n_sets
         both = (sets[1:] >= 0) & (sets[:-1] >= 0)
         code = sets[:-1][both] * k + sets[1:][both]
         return mutual_information(np.bincount(code, minlength=k * k).reshape(k, k))
 
-    def _overlap(self, last: Codebook | None, one: Candidate) -> Floats:
+    def _overlap(self, last: Codebook | None, candidate: Candidate) -> Floats:
         """(k, l) remembered readings by their set in the old codebook and in the candidate."""
         if last is None:
-            return np.zeros((0, one.n_sets))
+            return np.zeros((0, candidate.n_sets))
         k = len(last.identity)
-        m = one.n_sets
+        m = candidate.n_sets
         old = Candidate(last.w, last.plan.scaling.centred, last.plan, last.sets.of_cell)
         (before, first) = self._over_time(old)
-        (now, start) = self._over_time(one)
+        (now, start) = self._over_time(candidate)
         begin = max(first, start)
         end = min(first + len(before), start + len(now))
         if end <= begin:
@@ -197,11 +198,13 @@ class BlockStatistics:
         code = before[known] * m + now[known]
         return np.bincount(code, minlength=k * m).reshape(k, m).astype(np.float64)
 
-    def _over_time(self, one: Candidate) -> tuple[Ints, int]:
+    def _over_time(self, candidate: Candidate) -> tuple[Ints, int]:
         """(n,) the set of each remembered reading that lies in a block, -1 unknown, and the number
         of the first one."""
-        sets = one.of_block(self.blocks(one.w, one.centred))
-        return np.repeat(sets, one.w), (self.memory.n_blocks[one.w] - len(sets)) * one.w
+        sets = candidate.of_block(self.blocks(candidate.w, candidate.centred))
+        return np.repeat(sets, candidate.w), (
+            self.memory.n_blocks[candidate.w] - len(sets)
+        ) * candidate.w
 
 
 def standardized(features: Floats, columns: Columns, w: int) -> Floats:

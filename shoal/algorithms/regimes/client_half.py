@@ -137,8 +137,10 @@ class _Counting:
         self.blocks += new
         if not new:
             return
-        one = Candidate(w, codebook.plan.scaling.centred, codebook.plan, codebook.sets.of_cell)
-        sets = one.of_block(client.blocks(w, one.centred)[-new:])
+        candidate = Candidate(
+            w, codebook.plan.scaling.centred, codebook.plan, codebook.sets.of_cell
+        )
+        sets = candidate.of_block(client.blocks(w, candidate.centred)[-new:])
         # With the two blocks before, so that a change between two calls counts as well.
         joined = np.concatenate([self.before, sets])
         for lag in (1, 2):
@@ -290,7 +292,7 @@ class RegimesClient(RegimesHalf):
             and read.query.columns is not None
             and len(read.query.columns.level) != width
         ):
-            raise InvalidData("ask_layout is not that of an update or snapshot of regimes")
+            raise InvalidData("query_layout is not that of an update or snapshot of regimes")
         # Without rows there is nothing to answer with, and no width to check the snapshot by.
         if width is None:
             return

@@ -85,13 +85,13 @@ class Codebook:
         The counts at one block alone see a dwell end whenever a block is taken for one of another
         regime.
         """
-        one = self.sets.changes
-        two = self.sets.changes_2
+        lag_1 = self.sets.changes
+        lag_2 = self.sets.changes_2
         # Not the inverse: the row of a set that no stream was in is zero.
-        remaining = np.diag(np.linalg.pinv(one + one.T) @ (two + two.T))
+        remaining = np.diag(np.linalg.pinv(lag_1 + lag_1.T) @ (lag_2 + lag_2.T))
         # Changes seen bound what a few blocks astray can make endless. Seen at two blocks, they are
         # rather too few.
-        leaving = np.maximum(self.moved().sum(axis=1), 1.0) / np.maximum(one.sum(axis=1), 1.0)
+        leaving = np.maximum(self.moved().sum(axis=1), 1.0) / np.maximum(lag_1.sum(axis=1), 1.0)
         found: Floats = self.w / np.clip(np.maximum(1.0 - remaining, leaving), 1e-6, 1.0)
         return found
 
@@ -185,8 +185,8 @@ class Query:
     def _forms_of_names(self, d: int) -> dict[str, tuple[int, ...]]:
         old = 0 if self.last is None else len(self.last.identity)
         forms: dict[str, tuple[int, ...]] = {"0/level": (d,), "0/levels": (1,)}
-        for place, one in enumerate(self.candidates):
-            k = one.n_sets
+        for place, candidate in enumerate(self.candidates):
+            k = candidate.n_sets
             forms |= {
                 f"{place}/overlap": (old, k),
                 f"{place}/information": (3,),

@@ -44,7 +44,7 @@ UPDATE: Final = {
     "sample": ArraySpec("|u1", ("b",)),
     "pair": ArraySpec("<i4", ("z",)),
 }
-"""an update: its head (`Header`); the readings since the update before by the identity of their
+"""an update: its header (`Header`); the readings since the update before by the identity of their
 regime; changes between regimes (2, k, k) in blocks since then, one and two blocks apart; and a
 piece of the answer to the newest query: its parts as place, lag and entries, sums, products,
 blocks, and pairs of cells with their number"""
@@ -185,11 +185,11 @@ class Packing:
 
     def put_candidates(self, candidates: tuple[Candidate, ...]) -> None:
         self.whole.append(len(candidates))
-        for one in candidates:
-            self.whole += [one.w, int(one.centred), int(one.plan is not None)]
-            if one.plan is not None:
-                self.put_plan(one.plan)
-                self.whole += one.of_cell.tolist()
+        for candidate in candidates:
+            self.whole += [candidate.w, int(candidate.centred), int(candidate.plan is not None)]
+            if candidate.plan is not None:
+                self.put_plan(candidate.plan)
+                self.whole += candidate.of_cell.tolist()
 
     def put_scalings(self, scalings: Mapping[int, Scaling]) -> None:
         self.whole.append(len(scalings))
@@ -290,14 +290,14 @@ class Unpacking:
     def candidates(self) -> tuple[Candidate, ...]:
         found = []
         for _ in range(self.whole(0, 3)):
-            one = Candidate(self.whole(1, self._keys[-1][0]), bool(self.whole(0, 1)))
+            candidate = Candidate(self.whole(1, self._keys[-1][0]), bool(self.whole(0, 1)))
             if self.whole(0, 1):
                 plan = self.plan()
-                one = replace(
-                    one, plan=plan, of_cell=self.wholes(len(plan.codewords), 0, SETS_MAX - 1)
+                candidate = replace(
+                    candidate, plan=plan, of_cell=self.wholes(len(plan.codewords), 0, SETS_MAX - 1)
                 )
-            _require((one.w, one.centred) in self._keys, self._name)
-            found.append(one)
+            _require((candidate.w, candidate.centred) in self._keys, self._name)
+            found.append(candidate)
         return tuple(found)
 
     def query(self) -> Query:
@@ -359,9 +359,9 @@ def dense_piece(query: Query, answer: Sums, d: int, number: int = 0) -> tuple[Pi
     products = [_half(answer[name]) for name in query.forms(d)] if number == 0 else []
     samples = {place: answer[f"{place}/{SAMPLE}"] for place in query.places()}
     pieces = 1 + (max(map(len, samples.values()), default=0) > SAMPLE_AT_ONCE)
-    samples = {place: one[number::pieces] for place, one in samples.items()}
-    parts = tuple((place, 0, len(one)) for place, one in samples.items())
-    packed = [sample_bytes(one).ravel() for one in samples.values()]
+    samples = {place: blocks[number::pieces] for place, blocks in samples.items()}
+    parts = tuple((place, 0, len(blocks)) for place, blocks in samples.items())
+    packed = [sample_bytes(blocks).ravel() for blocks in samples.values()]
     sample = np.concatenate([np.empty(0, np.uint8), *packed])
     return Piece(products=_joined(products), parts=parts, sample=sample), number + 1 >= pieces
 
@@ -421,9 +421,11 @@ def _unpack_products(
         found = _split(arrays["products"], packed)
         if found is None:
             return None
+        # Rounded to 32 bits by the client: the products are estimates from some thousand blocks,
+        # and they are most of an answer.
         answer = {
-            name: _whole(one, forms[name][0]) if len(forms[name]) == 2 else one
-            for name, one in found.items()
+            name: _whole(values, forms[name][0]) if len(forms[name]) == 2 else values
+            for name, values in found.items()
         }
     parts = [
         (place, n, n_block_features(d, query.keys[place][0]))
@@ -500,7 +502,7 @@ def read_snapshot(arrays: Arrays, keys: tuple[Key, ...]) -> SnapshotRead:
 
 
 def check_update(arrays: Arrays, readings: int, spare: int) -> Header | None:
-    """The head of an update whose arrays fit together; None for an empty one.
+    """The header of an update whose arrays fit together; None for an empty one.
 
     `readings`: those that it is from, `spare` those that each client may count besides. Raises
     `InvalidData`.

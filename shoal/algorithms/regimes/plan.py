@@ -87,6 +87,8 @@ def generalised_eigh(a: Floats, b: Floats) -> tuple[Floats, Floats]:
     """Values (n,) ascending and vectors (n, n) of A v = lambda B v, for symmetric A and B > 0, with
     v' B v = 1."""
     root = np.linalg.inv(np.linalg.cholesky(b))
+    # By a symmetric problem, not by the inverse of B times A: rounding cannot make its values
+    # complex.
     values, vectors = np.linalg.eigh(root @ a @ root.T)
     return values, root.T @ vectors
 

@@ -75,7 +75,7 @@ class Senders:
     def state(self) -> dict[str, Any]:
         """Plain values and arrays for `restored`."""
         newest, clients = (
-            np.array(list(one.values()), np.int64) for one in (self.newest, self.clients)
+            np.array(list(numbers.values()), np.int64) for numbers in (self.newest, self.clients)
         )
         return {
             "updates": self.updates,
@@ -120,7 +120,7 @@ class _Answer:
             pairs
             + self.sums.nbytes
             + self.products.nbytes
-            + sum(one.nbytes for one in self.samples.values())
+            + sum(blocks.nbytes for blocks in self.samples.values())
         )
 
     def add(self, header: Header, arrays: Arrays) -> None:
@@ -173,9 +173,9 @@ class _Answer:
         """The arrays of it in a region's update."""
         bits = count_bits(REGION_UPDATE)
         tables = [((codes << bits) + counts) for codes, counts in self.pairs.values()]
-        parts = [(place, 0, len(one)) for place, one in self.samples.items()]
+        parts = [(place, 0, len(blocks)) for place, blocks in self.samples.items()]
         parts += [(place, lag, len(codes)) for (place, lag), (codes, _) in self.pairs.items()]
-        sample = [one.ravel() for one in self.samples.values()]
+        sample = [blocks.ravel() for blocks in self.samples.values()]
         piece = Piece(
             self.sums, self.products, tuple(parts), np.concatenate([np.empty(0, np.uint8), *sample])
         )
@@ -399,5 +399,5 @@ def _read_queries(state: State) -> dict[int, set[str]]:
         return {int(query): {str(name) for name in names} for query, *names in state["queries"]}
     except (KeyError, TypeError, ValueError):
         raise InvalidState(
-            "asks must be numbers with the names of those that have answered"
+            "queries must be numbers with the names of those that have answered"
         ) from None

@@ -243,12 +243,12 @@ class RegimeSearch:
     def _show(self, totals: Sums) -> None:
         """Show one of the candidates, and give its sets their identities."""
         place = self._chosen(totals)
-        one = self._candidates[place]
+        candidate = self._candidates[place]
         overlap = totals[f"{place}/overlap"]
         shown = self.identities()
         before = np.empty(0, np.int64) if self._last is None else self._last.identity
-        self.profiles = Profiles.of(totals, place, one.centred)
-        if one.plan is None:
+        self.profiles = Profiles.of(totals, place, candidate.centred)
+        if candidate.plan is None:
             if self.codebook is not None:  # the regime that had most readings goes on
                 self.single = int(
                     self.codebook.identity[np.argmax(self.codebook.sets.changes.sum(axis=1))]
@@ -258,11 +258,11 @@ class RegimeSearch:
         else:
             sets = self._sets[place]
             now = self._identified(sets, overlap, before)
-            self.codebook = self._last = Codebook(one.plan, sets, now)
+            self.codebook = self._last = Codebook(candidate.plan, sets, now)
         rows = dict(zip(before.tolist(), overlap, strict=True))
         gone = [identity for identity in shown if identity not in now]
         self.merged = (
-            {one: int(now[np.argmax(rows.get(one, np.zeros(1)))]) for one in gone}
+            {identity: int(now[np.argmax(rows.get(identity, np.zeros(1)))]) for identity in gone}
             if gone
             else self.merged
         )
@@ -300,7 +300,9 @@ class RegimeSearch:
         """The place of the candidate to show: of both ways that which tells most of each client's
         own blocks."""
         ways = {
-            one.centred: place for place, one in enumerate(self._candidates) if one.plan is not None
+            candidate.centred: place
+            for place, candidate in enumerate(self._candidates)
+            if candidate.plan is not None
         }
         one_regime = len(self._candidates) - 1
         if not self._both_ways or False not in ways:
@@ -336,8 +338,8 @@ class RegimeSearch:
         packing.put_scalings(self._scalings)
         packing.put_plans(self._plans)
         packing.put_candidates(self._candidates)
-        for one in self._sets:
-            packing.parts += [one.changes, one.changes_2]
+        for sets in self._sets:
+            packing.parts += [sets.changes, sets.changes_2]
         packing.whole.append(0 if self.profiles is None else len(self.profiles.count))
         if self.profiles is not None:
             packing.whole.append(self.profiles.mean.shape[1])
@@ -356,7 +358,8 @@ class RegimeSearch:
             saved.wholes(2 * saved.whole(0, COUNT_MAX), NO_PARENT, COUNT_MAX) for _ in range(2)
         ]
         self.parents, self.merged = (
-            {int(one): int(other) for one, other in table.reshape(-1, 2)} for table in tables
+            {int(identity): int(other) for identity, other in table.reshape(-1, 2)}
+            for table in tables
         )
         self.columns = saved.columns()
         self.codebook = saved.codebook(with_changes=True)
@@ -364,10 +367,13 @@ class RegimeSearch:
         self._scalings = saved.scalings()
         self._plans = saved.plans()
         self._candidates = saved.candidates()
-        several = [one for one in self._candidates if one.plan is not None]
+        several = [candidate for candidate in self._candidates if candidate.plan is not None]
         self._sets = [
-            CellSets(one.of_cell, *(saved.floats(one.n_sets, one.n_sets) for _ in range(2)))
-            for one in several
+            CellSets(
+                candidate.of_cell,
+                *(saved.floats(candidate.n_sets, candidate.n_sets) for _ in range(2)),
+            )
+            for candidate in several
         ]
         if k := saved.whole(0, SETS_MAX):
             d = saved.whole(1, COUNT_MAX)

@@ -132,29 +132,29 @@ class RegimesServer(RegimesHalf):
         """
         width = self._width
         headers = []
-        for one in contributions:
+        for contribution in contributions:
             try:
-                header = check_update(one.arrays, 2**53, 0)
+                header = check_update(contribution.arrays, 2**53, 0)
                 if header is not None and header.width != (width or header.width):
                     raise InvalidData(f"its rows have {header.width} features, expected {width}")
             except InvalidData as refused:
-                raise InvalidData(f"contribution of {one.client}: {refused}") from None
+                raise InvalidData(f"contribution of {contribution.client}: {refused}") from None
             width = width if header is None else header.width
             headers.append(header)
-        for one, header in zip(contributions, headers, strict=True):
+        for contribution, header in zip(contributions, headers, strict=True):
             if header is not None:
-                self._take(one, header)
+                self._take(contribution, header)
 
-    def _take(self, one: Contribution, header: Header) -> None:
+    def _take(self, contribution: Contribution, header: Header) -> None:
         self._width = header.width
-        self._senders.take(one.client, clients_of(one.arrays))
-        self._count(one.arrays)
+        self._senders.take(contribution.client, clients_of(contribution.arrays))
+        self._count(contribution.arrays)
         # Changes are between regimes of a codebook; of an older one they would be counted for the
         # wrong ones.
         if header.codebook == self._codebook_digest:
-            self._count_changes(one.arrays["change"])
+            self._count_changes(contribution.arrays["change"])
         if header.query == self._digest:
-            self._take_answer(one, header)
+            self._take_answer(contribution, header)
         self._advance()
 
     def _count(self, arrays: Arrays) -> None:
@@ -183,23 +183,25 @@ class RegimesServer(RegimesHalf):
         )
         self._server.add_changes(sets)
 
-    def _take_answer(self, one: Contribution, header: Header) -> None:
+    def _take_answer(self, contribution: Contribution, header: Header) -> None:
         if self._query.phase is Phase.COLUMNS:
-            if one.arrays["sums"][0] >= 1:
-                self._column.of_client[one.client] = one.arrays["sums"].astype(np.float64)
+            if contribution.arrays["sums"][0] >= 1:
+                self._column.of_client[contribution.client] = contribution.arrays["sums"].astype(
+                    np.float64
+                )
             return
         # A region tells without more sums that the last of its clients is no longer waited for.
         is_end = header.complete and not any(
-            len(one.arrays[name]) for name in ("sums", "products", "part")
+            len(contribution.arrays[name]) for name in ("sums", "products", "part")
         )
-        answer = Sums() if is_end else unpack_answer(self._query, one.arrays, header.width)
+        answer = Sums() if is_end else unpack_answer(self._query, contribution.arrays, header.width)
         # Pieces of an answer come in several updates; once the last is there, a further one is a
         # repetition.
-        if answer is None or one.client in self._answered:
+        if answer is None or contribution.client in self._answered:
             return
         add_answer(self._totals, answer)
         if header.complete:
-            self._answered.add(one.client)
+            self._answered.add(contribution.client)
 
     def _advance(self) -> None:
         """End phases, and begin an evaluation, where it is time to."""
@@ -259,13 +261,15 @@ class RegimesServer(RegimesHalf):
             self._recent = {server.single: RECENT_READINGS}
             return
         self._mass = {
-            one: float(share) * self._readings for one, share in zip(shown, shares, strict=True)
+            identity: float(share) * self._readings
+            for identity, share in zip(shown, shares, strict=True)
         }
         total = sum(self._recent.values())
-        known = {one: self._recent.get(one, 0.0) for one in shown}
+        known = {identity: self._recent.get(identity, 0.0) for identity in shown}
         left = total - sum(known.values())
         self._recent = {
-            one: known[one] + left * float(share) for one, share in zip(shown, shares, strict=True)
+            identity: known[identity] + left * float(share)
+            for identity, share in zip(shown, shares, strict=True)
         }
 
     def _identity(self) -> list[int]:
@@ -313,9 +317,15 @@ class RegimesServer(RegimesHalf):
             **shown,
             "dwell": dwells,
             "changes": moved,
-            "recent": np.array([self._recent.get(one, 0.0) for one in shown["identity"].tolist()]),
+            "recent": np.array(
+                [self._recent.get(identity, 0.0) for identity in shown["identity"].tolist()]
+            ),
             "parent": np.array(
-                [server.parents.get(one, NO_PARENT) for one in shown["identity"].tolist()], np.int64
+                [
+                    server.parents.get(identity, NO_PARENT)
+                    for identity in shown["identity"].tolist()
+                ],
+                np.int64,
             ),
             **self._gone(shown["identity"], shown["centre"]),
         }
@@ -329,7 +339,7 @@ class RegimesServer(RegimesHalf):
             self._identity() if self._column.of_client or server.evaluation else [], np.int64
         )
         k = len(identity)
-        mass = np.array([self._mass.get(one, 0.0) for one in identity.tolist()])
+        mass = np.array([self._mass.get(number, 0.0) for number in identity.tolist()])
         if not k or profiles is None or server.columns is None:
             first = self._column.columns(d) if k else Columns(np.empty(d), np.empty(d))
             centre = np.tile(first.level, (k, 1))
@@ -338,8 +348,8 @@ class RegimesServer(RegimesHalf):
         else:
             columns = server.columns
             centre, spread, rough, slope = (
-                np.nan_to_num(one)
-                for one in (profiles.mean, profiles.spread, profiles.rough, profiles.slope)
+                np.nan_to_num(table)
+                for table in (profiles.mean, profiles.spread, profiles.rough, profiles.slope)
             )
             centre = np.clip(centre * columns.spread + columns.level, self._low, self._high)
             spread = spread * columns.spread
@@ -354,11 +364,11 @@ class RegimesServer(RegimesHalf):
         return forms | {"slope": slope.copy()}
 
     def _gone(self, identity: Ints, centre: Floats) -> dict[str, AnyArray]:
-        place = {one: number for number, one in enumerate(identity.tolist())}
+        place = {former: number for number, former in enumerate(identity.tolist())}
         merged = {
-            one: place[into]
-            for one, into in self._server.merged.items()
-            if into in place and one not in place
+            former: place[into]
+            for former, into in self._server.merged.items()
+            if into in place and former not in place
         }
         into = np.array(list(merged.values()), np.int64)
         return {
@@ -388,8 +398,10 @@ class RegimesServer(RegimesHalf):
             ),
             "low": self._low.copy(),
             "high": self._high.copy(),
-            "masses": np.array([[*one] for one in self._mass.items()], np.float64).reshape(-1, 2),
-            "recents": np.array([[*one] for one in self._recent.items()], np.float64).reshape(
+            "masses": np.array([[*entry] for entry in self._mass.items()], np.float64).reshape(
+                -1, 2
+            ),
+            "recents": np.array([[*entry] for entry in self._recent.items()], np.float64).reshape(
                 -1, 2
             ),
             "layout": packing.layout,
@@ -425,8 +437,8 @@ class RegimesServer(RegimesHalf):
         self._totals = saved.read_named_floats("totals")
         forms = self._query.forms(width or 1)
         fits = [
-            name.endswith(SAMPLE) or one.shape == forms.get(name)
-            for name, one in self._totals.items()
+            name.endswith(SAMPLE) or total.shape == forms.get(name)
+            for name, total in self._totals.items()
         ]
         saved.check(all(fits), "sums are not those that were asked for")
 
@@ -546,11 +558,11 @@ def view(arrays: Arrays) -> ClusteringView:
 def counted_points(update: Arrays, snapshot: Arrays) -> tuple[Rows, Floats]:
     """Mean readings (n, d) of the regimes in an update, and the readings (n,) that it counts in
     each."""
-    place = {one: number for number, one in enumerate(snapshot["identity"].tolist())}
+    place = {identity: number for number, identity in enumerate(snapshot["identity"].tolist())}
     counted = [
-        (place[one], n)
-        for one, n in zip(update["regime"].tolist(), update["count"].tolist(), strict=True)
-        if one in place
+        (place[identity], n)
+        for identity, n in zip(update["regime"].tolist(), update["count"].tolist(), strict=True)
+        if identity in place
     ]
     places, counts = np.array(counted, np.int64).reshape(-1, 2).T
     return snapshot["centre"][places].astype(np.float64), counts.astype(np.float64)

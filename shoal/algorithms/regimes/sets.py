@@ -85,6 +85,7 @@ def find_sets(cells: Floats, pairs: Floats, pairs_2: Floats) -> CellSets | None:
     mass = np.maximum(pairs.sum(axis=0) + pairs.sum(axis=1), 1e-9) / 2
     of_cell = _first_groups(cells, mass)
     valleys = _Valleys(cells, mass, of_cell)
+    # Ends: each turn merges two of the groups, or returns.
     while (k := int(of_cell.max()) + 1) > 1:
         first, second = valleys.fullest()
         if valleys.table[first, second] <= VALLEY:
@@ -185,7 +186,9 @@ def normal_scores(values: Floats, mass: Floats) -> Floats:
     rank = np.empty(len(values))
     # Each value at the middle of its mass: at its end the largest would have a score without bound.
     rank[order] = (np.cumsum(mass[order]) - mass[order] / 2) / n
-    score = np.array([NormalDist().inv_cdf(one) for one in np.clip(rank, 1e-6, 1 - 1e-6).tolist()])
+    score = np.array(
+        [NormalDist().inv_cdf(share) for share in np.clip(rank, 1e-6, 1 - 1e-6).tolist()]
+    )
     return np.asarray(score - mass @ score / n)
 
 
@@ -291,8 +294,8 @@ def _cores(cells: Floats, mass: Floats, of_cell: Ints, k: int) -> Bools:
     set's."""
     centres = np.stack(
         [
-            mass[of_cell == one] @ cells[of_cell == one] / mass[of_cell == one].sum()
-            for one in range(k)
+            mass[of_cell == number] @ cells[of_cell == number] / mass[of_cell == number].sum()
+            for number in range(k)
         ]
     )
     way = centres[None] - centres[:, None]
