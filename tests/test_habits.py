@@ -13,8 +13,8 @@ PROGRAMS = sorted(
 )
 WITHOUT_A_NOUN = {"one", "each"}
 """names of loop variables that say nothing of what is gone through"""
-NOT_UNPACKED = ("benchmarks/", "reproduction/", "shoal/algorithms/regimes/")
-"""folders in which loop variables have no nouns yet; `regimes` is replaced by another learner"""
+NOT_UNPACKED = ("benchmarks/", "reproduction/")
+"""folders in which loop variables have no nouns yet"""
 
 
 def is_swap(node: ast.Assign, target: ast.Tuple, value: ast.Tuple) -> bool:
