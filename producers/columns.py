@@ -460,6 +460,7 @@ def _client_column(cells: Mapping[str, _Cells], times: Sequence[str]) -> str | N
         if name in times or not is_named("client", name):
             continue
         numbers = column.numbers[np.isfinite(column.numbers)]
+        # Names such as area and line are those of measured quantities as well, which have decimals.
         are_whole = bool((numbers == np.round(numbers)).all())
         values = len(set(column.texts))
         come_back = len(column.texts) >= 5 * values
@@ -511,9 +512,11 @@ def _codes(columns: Iterable[Floats]) -> tuple[float, ...]:
     found: set[float] = set()
     for numbers in columns:
         values = numbers[np.isfinite(numbers)]
+        # A column may hold several codes: none of them may count for the range of the values.
         rest = values[~np.isin(values, CODES)]
         if len(rest) < CODE_VALUES_MIN:
             continue
+        # Of values that are all alike the range is 0, and every code would be far from them.
         spread = float(np.ptp(rest)) or abs(float(rest[0])) or 1.0
         for code in CODES:
             distance = max(float(rest.min()) - code, code - float(rest.max()))
@@ -683,6 +686,7 @@ def _rises(numbers: Floats) -> bool:
     if len(steps) < ROWS_COUNTED:
         return False
     # It begins again at a restart.
+    # What hardly ever changes does not fall either: half of the steps have to go up.
     return bool((steps >= 0).mean() >= RISING_SHARE and (steps > 0).mean() >= 0.5)
 
 

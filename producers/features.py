@@ -141,6 +141,7 @@ def bounds_of(values: Floats, unit: str) -> tuple[float, float]:
     # Single gross errors of a sensor must not put all its readings into one corner.
     near, far = np.quantile(values, [0.001, 0.999])
     spread = float(far - near)
+    # 0 where nearly all values are equal: every other value would be an error then.
     if spread > 0:
         least = max(least, float(near) - 3 * spread)
         most = min(most, float(far) + 3 * spread)
@@ -163,6 +164,7 @@ def bounds_of(values: Floats, unit: str) -> tuple[float, float]:
         low = max(low, 0.0) if is_far else 0.0
     if known.low is not None and least >= known.low:
         low = max(low, known.low)
+    # Multiples of a decimal step end in digits of rounding, as 0.30000000000000004 does.
     return round(low, 12), round(high, 12)
 
 

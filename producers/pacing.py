@@ -65,6 +65,7 @@ class Pacing:
         if self._rate is not None:
             if self._rows == 0:
                 self._origin = now
+            # From the first reading on, so that neither rounding nor late calls add up.
             self._due = self._origin + self._rows / self._rate
             self._rows += 1
         elif self._speed is not None and time is not None:

@@ -28,6 +28,7 @@ class Meter:
         """Note that `position` of `total` readings are stored at `now`."""
         self.position = position
         self.total = total
+        # The rate divides by the time between two notes.
         if not self._notes or now > self._notes[-1][0]:
             self._notes.append((now, position))
         while len(self._notes) > 2 and self._notes[1][0] <= now - WINDOW_S:

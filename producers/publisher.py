@@ -103,6 +103,7 @@ class ReadingsPublisher:
         while at < end:
             try:
                 records, after = self._log.read(self._topic, {PARTITION: at}, SCAN_RECORDS)
+            # Retention removes records while they are read.
             except OffsetOutOfRange as gone:
                 at = gone.first
                 continue

@@ -142,6 +142,8 @@ class Pump:
                 self._find_start()
             ended = self._take_due(now)
             stored = self._store_pending(now)
+            # After the store: a bookmark that is too old costs a search, one that is too new loses
+            # readings.
             if ended or now >= self._saved_at + SAVE_EVERY_S:
                 self._save_position(now)
         except LogUnavailable as unavailable:
@@ -252,6 +254,8 @@ class Pump:
         if self._due is not None:
             sooner_s = LINGER_READINGS * (now - self._stored_at) / self._n_pending
             self._linger_until = now + min(LINGER_S, max(LINGER_LEAST_S, sooner_s))
+        # Only after all flushes: if one fails, all are published again, and each log leaves out
+        # what it has.
         self._stored_at = now
         self._pending.clear()
         return True
@@ -321,6 +325,8 @@ class Pump:
                 log.close()
                 raise
             self._publishers[client] = publisher
+            # Not set again when a log is opened after a failure: what this pump has stored itself
+            # would then count as stored by an earlier run.
             self._before.setdefault(client, publisher.last_number)
             self._counted.setdefault(client, -1)
         return self._publishers[client]

@@ -195,6 +195,7 @@ def _from_mqtt(
     until = time.monotonic() + seconds
     messages: list[Sampled] = []
     client_id = f"shoal-init-{secrets.token_hex(6)}"
+    # With what is retained: of a sensor that sends rarely nothing else may come.
     with closing(Connection(settings, client_id, [topic_filter], with_retained=True)) as connection:
         while len(messages) < MESSAGES_MAX:
             left = until - time.monotonic()

@@ -95,6 +95,7 @@ class Gaussians:
 
     def block(self, client: int, number: int) -> tuple[Floats, Sequence[str]]:
         """See `Stream.block`."""
+        # The second number keeps these draws apart from those of the lives, which have 0.
         generator = np.random.default_rng([self._seed, 1, client, number])
         ticks = np.arange(number * self.block_readings, (number + 1) * self.block_readings)
         chosen = self._chosen(ticks, generator.random(self.block_readings))
@@ -219,6 +220,7 @@ class Plant:
 
     def block(self, client: int, number: int) -> tuple[Floats, Sequence[str]]:
         """See `Stream.block`."""
+        # The second number keeps these draws apart from those of cycles, 0, and of clients, 2.
         generator = np.random.default_rng([self._seed, 1, client, number])
         readings = self._sound(self._cycle(client, number), self._cycle(client, number + 1))
         labels = ["fill"] * FILL_S + ["heat"] * HEAT_S + ["draw"] * DRAW_S

@@ -183,6 +183,8 @@ class Gaps:
         cells = row.tolist() if isinstance(row, np.ndarray) else row
         if not any(map(is_missing, cells)):
             return row
+        # A text among them is a fault of another kind: it stays, so that the client counts it as
+        # such.
         if not all(cell is None or isinstance(cell, float) for cell in cells):
             return row
         # A reading without any value is what clients reject.

@@ -242,6 +242,8 @@ class RecordLines:
 
     def __next__(self) -> str:
         if len(self.held) > QUOTED_LINES_MAX:
+            # `csv.reader` lets it through to `_records`, which gives up this record and goes on
+            # behind its first line.
             raise csv.Error
         line = self._again.pop() if self._again else next(self._lines, None)
         if line is None:
@@ -257,6 +259,8 @@ class RecordLines:
 
     def is_unclosed(self, at_end: bool = True) -> bool:
         """Whether the record ends inside of a quote."""
+        # Quotes within a quoted cell are written twice, so that only an open one makes the number
+        # odd.
         return at_end and len(self.held) > 0 and "".join(self.held).count('"') % 2 == 1
 
     def give_back(self) -> None:

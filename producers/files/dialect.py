@@ -127,6 +127,8 @@ class Dialect(NamedTuple):
             first, *groups = whole.split(self.thousands)
             are_groups = all(_THREE_DIGITS.fullmatch(group) for group in groups)
             if not re.fullmatch(_GROUPS, first) or not are_groups:
+                # In brackets no reader takes it for a number: the reading is rejected, not learnt
+                # with a wrong value.
                 return f"<{text}>"
             text = f"{first}{''.join(groups)}{sign}{part}"
         if self.decimal == ".":
@@ -187,9 +189,11 @@ def encoding_of(head: bytes) -> str:
         if head[first::2].count(0) > len(head) // 4:
             return name
     try:
+        # Incremental, as the head may end within a character.
         codecs.getincrementaldecoder("utf-8")().decode(head)
     except UnicodeDecodeError:
         if UNASSIGNED_1252.search(head):
+            # It has a character for every byte.
             return "latin-1"
         return "cp1252"
     return "utf-8-sig"
@@ -251,6 +255,7 @@ def _agreement(lines: Sequence[str], delimiter: str) -> tuple[int, int]:
     widths = [len(row) for row in csv.reader(lines, delimiter=delimiter) if row]
     if not widths:
         return 0, 0
+    # Under a sign that does not occur all rows have one cell, and so agree.
     if widths[0] == 1:
         return 0, 1
     return widths.count(widths[0]), widths[0]
@@ -262,6 +267,7 @@ def preamble_of(lines: Sequence[str]) -> int:
     The header is then the first line that has as many cells as nearly all after it, names in
     several, and no number.
     """
+    # Every place is tried with all these lines and all delimiters.
     lines = lines[: 4 * PREAMBLE_LINES_MAX]
     notes = 0
     while notes < len(lines) and lines[notes].startswith("#"):

@@ -90,6 +90,7 @@ def _holds_numbers(column: Any) -> bool:
 
 def _cells(column: Any) -> list[Any]:
     if pa.types.is_dictionary(column.type):
+        # Each text becomes an object of Python once, however many rows have it.
         texts = column.dictionary.to_pylist()
         return [None if place is None else texts[place] for place in column.indices.to_pylist()]
     if pa.types.is_timestamp(column.type):

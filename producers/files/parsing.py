@@ -55,6 +55,7 @@ def number_of(cell: Any) -> Any:
     if isinstance(cell, int | Decimal):
         try:
             return float(cell)
+        # JSON has whole numbers of any length.
         except OverflowError:
             if cell > 0:
                 return math.inf

@@ -48,8 +48,11 @@ def _loaded(lines: Sequence[str], form: LineForm, dialect: Dialect) -> Floats | 
     """The features of these lines as NumPy reads them; None unless all lines are whole numbers."""
     if {line.count(form.delimiter) for line in lines} != {form.width - 1}:
         return None
+    # NumPy passes over empty lines, so that its rows would not be those of `_others`.
     if any(map(str.isspace, lines)):
         return None
+    # What the `csv` module would refuse is refused here: which of the two reads a block must not
+    # matter.
     if '"' in "".join(lines) or max(map(len, lines)) > csv.field_size_limit():
         return None
     places: Sequence[int] | None = form.features
@@ -95,6 +98,7 @@ def decimals_of(lines: Sequence[str], form: LineForm) -> Floats | None:
     text = "".join(lines).replace("\r\n", "\n")
     if not text.endswith("\n"):  # the end of a file
         text += "\n"
+    # A \r alone ends a line too, and another delimiter has several bytes in UTF-8.
     if '"' in text or "\r" in text or not form.delimiter.isascii():
         return None
     block = np.frombuffer(text.encode("utf-8", "replace"), dtype=np.uint8)
@@ -113,6 +117,7 @@ def decimals_of(lines: Sequence[str], form: LineForm) -> Floats | None:
     lengths = (table - starts)[:, places].ravel()
     numbers = np.empty(len(lengths))
     counts = np.bincount(lengths)
+    # The longest cell has a sign, a point and the digits; `counts` begins with length 0.
     if counts[0] or len(counts) > DIGITS_MAX + 3:
         return None
     for length in np.flatnonzero(counts).tolist():
@@ -149,6 +154,7 @@ def _with_point(cells: Octets, point: int) -> Floats | None:
     """See `_decimals`, of cells whose point is their character `point`; below 0: they have none."""
     columns = [column for column in range(cells.shape[1]) if column != point]
     negative = cells[:, 0] == MINUS
+    # Of bytes without a sign: characters before "0" wrap around to more than 9 as well.
     digits = cells - ZERO
     digits[negative, 0] = 0
     if point >= 0:
@@ -162,6 +168,8 @@ def _with_point(cells: Octets, point: int) -> Floats | None:
     decimals = cells.shape[1] - 1 - point if point >= 0 else 0
     # Digits and the power of ten are exact, so that only this division rounds, as `float` does.
     numbers: Floats = digits.astype(np.float64) @ weights / POWERS[decimals]
+    # Negated, not taken from 0: "-0" is -0.0 for `float`, and the blocks read otherwise are to
+    # agree.
     return np.negative(numbers, out=numbers, where=negative)
 
 

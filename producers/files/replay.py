@@ -181,6 +181,7 @@ class Replay:
         with self._faults_forgotten():
             for text in self._split_texts():
                 clients[assign(text)] = None
+                # All are met, and the other rows need not be read.
                 if len(clients) == self._split.clients_max:
                     break
         if not clients:
@@ -296,6 +297,7 @@ class Replay:
             skipped = self._next_rows(rows)
             if skipped.clients:
                 if self._form.missing == "hold":
+                    # Their last values fill what the rows after them lack.
                     self._gaps.treat(skipped.clients, self._treated(skipped.rows))
                 rows -= len(skipped.clients)
                 continue
@@ -344,6 +346,7 @@ class Replay:
         if not self._loop or self._span.rows == 0:
             return False
         self._repetition += 1 + ahead // self._span.rows
+        # Of the number of repetitions and not added up: those that are skipped give the same times.
         self._shift_s = self._repetition * self._span.period_s
         self._blocks = self._one_pass()
         return True

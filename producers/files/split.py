@@ -227,6 +227,8 @@ class Dirichlet:
 
     def _drawn(self, label: str) -> Iterator[int]:
         """The client of each row of a class, by its number, without end."""
+        # Of the text, not of the order in which classes come: every class has draws of its own, the
+        # same ones whichever rows are before it. Python's `hash` of a text differs in each process.
         digest = hashlib.sha256(label.encode("utf-8", "surrogatepass")).digest()
         generator = np.random.default_rng([self._seed, int.from_bytes(digest[:8], "big")])
         shares = np.cumsum(generator.dirichlet(np.full(len(self._names), self._alpha)))

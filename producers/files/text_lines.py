@@ -110,6 +110,7 @@ def _file_errors(path: Path) -> Iterator[None]:
     """Raise errors of the file and of its compression inside as `InvalidData`."""
     try:
         yield
+    # Before `OSError`, as `BadGzipFile` is one.
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise InvalidData(
             f"{path}: damaged or cut short; the rows before that place were read. Fetch it again"

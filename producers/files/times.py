@@ -50,8 +50,11 @@ _MIDNIGHT = re.compile(r"(.*\d[T ])24(:?00(?::?00(?:\.0+)?)?)(.*)")
 SERIAL_DAYS = (20_000.0, 80_000.0)
 """days since 1899-12-30, as spreadsheets count them, from 1954 to 2119; as epochs they would all
 be of the first day of 1970"""
+# Days from 1899-12-30 to 1970-01-01.
 _SERIAL_OF_1970 = 25_569.0
 DAY_S = 86_400.0
+# The clock goes back by an hour less the time between two readings, which so may be 45 minutes; a
+# reading that is a little out of order goes back by less.
 FOLD_S = 900.0
 """seconds by which the clock steps back, at least, where the second pass of an hour begins"""
 _OFFSET = re.compile(r"(?:UTC|GMT|Z)?\s*([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE)
@@ -86,6 +89,7 @@ def zone_of(name: str | None) -> tzinfo:
     offset = _OFFSET.fullmatch(name.strip())
     if offset is not None:
         ahead = timedelta(hours=int(offset[2]), minutes=int(offset[3] or 0))
+        # `timezone` takes less than a day.
         if ahead < timedelta(days=1):
             return timezone(ahead if offset[1] == "+" else -ahead)
     try:
@@ -153,6 +157,7 @@ class TimeReader:
         if isinstance(cell, datetime) and cell.tzinfo is None:
             return seconds_of(self._in_zone(cell))
         if (self._compact or self._serial) and type(cell) in (int, float):
+            # Columns of floats have 20240131.0, and `str` would keep its .0.
             cell = f"{cell:.9f}".rstrip("0").removesuffix(".")
         if not isinstance(cell, str):
             return seconds_of(cell)
@@ -348,6 +353,7 @@ class _Days:
         before = self._before
         self._before = moments
         both = moments.keys() & before.keys()
+        # Without a sign, as files may begin with the newest row.
         steps = {order: abs((moments[order] - before[order]).total_seconds()) for order in both}
         if all(moments[order].date() == before[order].date() for order in both):
             self._step_s = max(self._step_s, *steps.values(), 0.0)

@@ -247,6 +247,7 @@ class KafkaIngest:
                 # Retention may have removed what the log lacks.
                 again = max(publisher.last_number + 1, bounds[partition][0])
                 bookmark.positions[partition] = min(bookmark.positions[partition], again)
+        # Before any message: a kill would have the next start begin at what is newest then.
         bookmark.save()
         log_event("topic_opened", topic=self._topic.name, partitions=len(bounds))
 

@@ -58,6 +58,7 @@ class RecordReader:
         # future is found.
         arrival = now if self._settings.time else record.timestamp_ms / 1000
         payload = record.value or b""
+        # Kafka has -1 for the time of a record without one.
         parsed = parse_payload(payload, self._wanted, self._settings, max(arrival, 0.0))
         if parsed.values is None or not self._is_usable(parsed.faults):
             return parsed._replace(values=None, faults=parsed.faults or ["incomplete"])

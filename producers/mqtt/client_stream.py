@@ -86,6 +86,8 @@ class ClientStream:
 
     def state(self) -> ClientStreamState:
         """What a checkpoint holds of it; the readings of this step are numbered."""
+        # Numbered with the state that is saved before they are stored: after a kill in between they
+        # get the same numbers again, and the log shows which of them it has.
         self._unstored = list(enumerate(self.aligned, self._next_number))
         self._next_number += len(self.aligned)
         self.aligned = []

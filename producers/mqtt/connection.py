@@ -129,6 +129,8 @@ class Connection:
 
     def close(self) -> None:
         """Disconnect; the broker keeps the session."""
+        # Its reason would be taken for a failure, and a message that comes now for one to
+        # acknowledge.
         self._client.on_disconnect = None
         self._client.on_message = None
         with suppress(OSError, ValueError):

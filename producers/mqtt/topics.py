@@ -91,6 +91,8 @@ class TopicTable:
 
     def _matching(self, levels: Sequence[str]) -> Sequence[TopicField] | None:
         for topic_filter, features in self.filters.items():
+            # A topic has no wildcards, so that it overlaps with the filters that match it and no
+            # others.
             if _overlap(topic_filter.split("/"), levels):
                 return features
         return None

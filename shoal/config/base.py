@@ -63,6 +63,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a file. Raises `SettingsError` with the place of the error."""
     try:
         with path.open("rb") as file:
+            # One byte more than may be there: a path may name a device, which has no end.
             content = file.read(TOML_BYTES_MAX + 1)
         if len(content) > TOML_BYTES_MAX:
             raise SettingsError(
@@ -153,11 +154,14 @@ def client_name_of(text: str) -> str:
     if not text:
         return "unnamed"
     if (
+        # A text that looks like a name made below gets a digest as well: else two texts of data
+        # could be one client.
         re.fullmatch(NAME_PATTERN, text)
         and text != "unnamed"
         and not re.search(r"-[0-9a-f]{12}$", text)
     ):
         return text
+    # Bytes that are no UTF-8 are lone surrogates in a text, which a plain encoding refuses.
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
     return f"{similar_name(text) or 'client'}-{digest}"
 
@@ -177,6 +181,7 @@ def similar_name(text: str) -> str:
 
     plain = unicodedata.normalize("NFKD", text.lower().replace("ß", "ss"))
     plain = "".join(letter for letter in plain if not unicodedata.combining(letter))
+    # 48 characters, a hyphen and 12 digits are within the 64 of a name.
     return re.sub(r"[^a-z0-9_]+", "-", plain)[:48].strip("-_")
 
 

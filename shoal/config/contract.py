@@ -147,6 +147,7 @@ class Feature(Table):
             raise ValueError(
                 f"low {self.low:g} and high {self.high:g} are too far apart to calculate with"
             )
+        # Below it numbers lose digits, and the inverse of the range may be infinite.
         if self.high - self.low < sys.float_info.min:
             raise ValueError(
                 f"low {self.low:g} and high {self.high:g} are too near to calculate with"
@@ -515,6 +516,7 @@ class Contract(Table):
         for name, setting in Privacy.model_fields.items():
             if getattr(self.privacy, name) == setting.default:
                 del agreed["privacy"][name]
+        # Sorted, in ASCII and without spaces: the digest is of these bytes, on every machine.
         return json.dumps(agreed, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
 
     @property

@@ -118,6 +118,8 @@ def transport_part(section: Settings, transport: TransportSettings) -> Settings:
 
 @cache
 def _combined(section: type[S], added: type[Settings]) -> type[S]:
+    # Made once for each pair: to pydantic objects of two classes are never equal, whatever they
+    # hold.
     bases: Any = (section, added)
     combined: type[S] = create_model(
         section.__name__, __base__=bases, __module__=section.__module__

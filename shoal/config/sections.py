@@ -22,6 +22,7 @@ def is_loopback(host: str) -> bool:
         address = ip_address(host)
     except ValueError:
         return False
+    # ::ffff:127.0.0.1 is this machine too, and Python before 3.13 does not say so.
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return (mapped or address).is_loopback
 

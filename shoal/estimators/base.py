@@ -60,6 +60,8 @@ except ImportError:
         set by name."""
 
         def get_params(self, deep: bool = True) -> dict[str, Any]:
+            # From the constructor, as scikit-learn does it, so that no estimator lists its
+            # parameters twice.
             names = sorted(inspect.signature(type(self)).parameters)
             return {name: getattr(self, name) for name in names}
 
@@ -104,6 +106,7 @@ except ImportError:
     RiverClusterer = None  # type: ignore[assignment,misc]  # river is not installed
 
 NAMES_SHOWN_MAX = 8
+# Squares add up: at this ratio the narrower feature makes a ten-thousandth of a squared distance.
 SCALES_RATIO = 100.0
 """ratio of the spreads of two features from which on the narrower one hardly counts in distances"""
 
@@ -321,6 +324,8 @@ def warn_of_clipping(rows: Floats, low: Floats, high: Floats, names: Sequence[st
     places = np.flatnonzero(share > CLIPPED_SHARE).tolist()
     if places:
         clipped = [f"{_name(place, names)} ({share[place]:.0%})" for place in places]
+        # At the line that has called `fit`: this function, the estimator's check and `fit` lie
+        # between.
         warnings.warn(
             CLIPPING_ADVICE.format(features=shortened(clipped)),
             UserWarning,

@@ -192,6 +192,7 @@ class DensityTree(IdentityEstimator):
             "masked",
         )
         own = {name: options.pop(name) for name in named}
+        # Rows are brought within bounds, to unit coordinates, before the federation sees them.
         for name in ("low", "high", "step", "period", *OF_THE_ESTIMATOR):
             del options[name]
         options["circular"] = ",".join(map(str, bounds.circular))

@@ -361,6 +361,7 @@ class FederatedGMM(RoundsEstimator):
             params = run_rounds(
                 GMM, params, tables, rounds_max=self.max_rounds, tolerance=self.tol
             ).params
+            # The parameters have the mean over rows, and the criterion takes the sum.
             likelihood = float(params["likelihood"][0]) * n_rows
             criteria[k] = bic(likelihood, n_rows, k, len(box.low), self.covariance)
             # As the service: the BIC has small local minima, so some further numbers are tried.
@@ -389,6 +390,7 @@ def check_memory(components: int, d: int, n_clients: int) -> None:
     if not hasattr(os, "sysconf"):
         return  # Windows does not say
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    # 8 bytes a number. A client's sums are upper halves of matrices, so each counts half.
     needed = 8 * components * d**2 * (MATRICES_PER_COMPONENT + n_clients / 2)
     if needed > there:
         raise SettingsError(

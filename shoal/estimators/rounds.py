@@ -253,6 +253,7 @@ class RoundsEstimator(
         tables, names = named_tables(X, tables)
         tables = self._scaled(tables, names)
         algorithm = self._run_rounds(tables)
+        # Of an earlier `fit`: scikit-learn has the attribute only where the last rows had names.
         self.__dict__.pop("feature_names_in_", None)
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)

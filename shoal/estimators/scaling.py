@@ -208,6 +208,7 @@ class ScaledFederation:
             self._federation.learn(deciding, names[:n_deciding], is_last, advance)
             rows = rows[n_deciding:]
             client_names = names[n_deciding:]
+        # The federation has been told the end with the rows that have decided, where none are left.
         is_last = is_last and len(rows) > 0
         self._federation.learn(self.scale.apply(rows), client_names, is_last, advance)
 

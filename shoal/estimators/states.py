@@ -302,6 +302,7 @@ class States(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
             raise InvalidState("saved state is not one of States") from error
         self._learner = learner
         self._names = names
+        # Labels are of rows, and a state has none.
         self.__dict__.pop("labels_", None)
         return self
 

@@ -119,6 +119,7 @@ class StreamingEstimator(
         progress = Progress(getattr(self, "verbose", False), getattr(self, "max_seconds", None))
         federation = self._new_federation(rows.shape[1])
         federation.learn(self._to_learnt(rows), clients, is_last=True, advance=progress.advance)
+        # Only now: rows and parameters that are refused leave what was learnt before.
         self._federation = federation
         self._names = names
         self._warned = False
@@ -315,6 +316,7 @@ class StreamingEstimator(
             self._federation.learn(self._to_learnt(rows), clients)
         else:
             # Kept only once it has learnt: rows that are refused leave the estimator as it was.
+            # An empty table may have no columns, and a federation has one feature at least.
             federation = self._new_federation(max(1, rows.shape[1]))
             federation.learn(self._to_learnt(rows), clients)
             if len(rows):

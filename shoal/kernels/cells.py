@@ -237,6 +237,7 @@ def _separate(graph: _Graph, seeds: list[int], label: Ints, group: int) -> list[
             continue
         beside = graph.neighbours(graph.numbers[[frontier[search].popleft()]])
         for place in beside[label[beside] == group].tolist():
+            # -1: no search has come here yet.
             other = owner.setdefault(place, -1)
             # Follow it to the search that it is part of by now.
             while other in met:

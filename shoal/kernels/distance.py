@@ -68,6 +68,7 @@ def nearest_labels(rows: Floats, centres: Floats) -> Ints:
         relative, margin = _relative_squared(rows, centres)
     own = relative <= relative.min(axis=0) + margin
     several = np.count_nonzero(own) - len(rows)
+    # Written so that it holds for a margin that is not a number, too.
     if several > DOUBTFUL * len(rows) or not margin < np.inf:
         return nearest(rows, centres)[0]
     if several:

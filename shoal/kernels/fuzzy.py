@@ -59,6 +59,7 @@ def memberships(squared_distances: Floats, fuzzifier: float) -> Floats:
         shares[:, on_centre] = squared[:, on_centre] == 0.0
     if fuzzifier != 2.0:
         np.power(shares, 1.0 / (fuzzifier - 1.0), out=shares)
+    # Times the inverse, as in the compiled form: a quotient has other last bits.
     shares *= 1.0 / column_sums(shares)
     return np.asarray(shares.T)
 
@@ -129,4 +130,5 @@ def solve_ridge(matrix: Floats, right: Floats, ridge: float) -> Floats:
 def squared_error(matrix: Floats, right: Floats, energy: float, solution: Floats) -> float:
     """The sum of squared errors of a solution, by the normal equations and the sum of squares of
     the target."""
+    # Where the rules fit exactly, rounding of three large numbers may leave less than 0.
     return max(0.0, energy - 2.0 * float(right @ solution) + float(solution @ matrix @ solution))

@@ -79,6 +79,8 @@ def log_densities(covariance_type: str, rows: Floats, means: Floats, whiten: Flo
         else:
             squared = squared_distances(rows, means) * whiten[:, 0] ** 2
             log_determinants = d * np.log(whiten[:, 0])
+    # A row that is infinitely far from all components would have the logarithm -inf for each, and
+    # their differences to the largest would be no numbers.
     np.minimum(squared, SQUARED_MAX, out=squared)
     return np.asarray(-0.5 * (d * math.log(2 * math.pi) + squared) + log_determinants)
 
@@ -137,6 +139,7 @@ def mixture_responsibilities(
         responsibilities.max(axis=0, out=log_max)
         np.exp(np.subtract(responsibilities, log_max, out=responsibilities), out=responsibilities)
         totals = column_sums(responsibilities)
+        # Times the inverse, as in the compiled form: a quotient has other last bits.
         responsibilities *= 1.0 / totals
     return responsibilities, float(log_max.sum() + np.log(totals).sum())
 
@@ -198,6 +201,7 @@ def spread_from_moments(
         variances = second / mass[:, None] - means**2
     else:
         variances = (second[:, 0] / mass - np.einsum("ij,ij->i", means, means))[:, None] / d
+    # The mean of squares less the square of the mean may come out below 0 by rounding.
     return np.asarray(np.maximum(variances, 0.0) + ridge)
 
 

@@ -15,6 +15,8 @@ def components(n: int, edges: Ints) -> Ints:
 
     def root(node: int) -> int:
         while parent[node] != node:
+            # Halves the path on the way: without it a long chain of edges takes the square of its
+            # length.
             parent[node] = parent[parent[node]]
             node = parent[node]
         return node

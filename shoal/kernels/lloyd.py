@@ -202,6 +202,8 @@ def _exponential(words: Words, step: int) -> Floats:
     uniform = (
         _mix64(words + np.uint64(GOLDEN_RATIO * (step + 1) % 2**64)) >> np.uint64(11)
     ).astype(np.float64)
+    # Half a step up, so that it is never 0, whose logarithm is infinite; 53 bits, so that the whole
+    # number is exact as a float.
     return np.asarray(-np.log((uniform + 0.5) * 2.0**-53))
 
 

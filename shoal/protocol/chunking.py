@@ -86,6 +86,7 @@ def common_bytes(chunk: Update, table: Table) -> bytes:
     It is all but the chunk's number and the entries of its nodes.
     """
     shared: dict[str, Any] = {field.name: getattr(chunk, field.name) for field in fields(chunk)}
+    # Its number is all in which chunks of one update may differ, besides their nodes.
     del shared["chunk"]
     forms: dict[str, Any] = {}
     for name, array in chunk.arrays.items():

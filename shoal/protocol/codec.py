@@ -238,6 +238,8 @@ def _count(packed: bytes, items_max: int) -> None:
         place += width + payload
         waiting += inner - 1
         seen += 1
+        # Values that are announced count before they are read: the header of a list has five bytes
+        # and may claim 2^32 of them.
         if seen + waiting > items_max:
             raise MessageRejected("oversized", f"made of more than {items_max} values")
 

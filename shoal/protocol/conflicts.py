@@ -67,6 +67,8 @@ def make_mark(key: bytes, incarnation: bytes, value: bytes) -> Mark:
 
 
 def _mark(key: bytes, incarnation: bytes, digest: bytes) -> Mark:
+    # Under a secret: with marks that others could make, this client would seem to publish from two
+    # processes.
     author = hashlib.blake2b(incarnation + digest, digest_size=AUTHOR_BYTES, key=key).digest()
     return Mark(incarnation, digest, author)
 

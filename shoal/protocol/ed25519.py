@@ -99,6 +99,7 @@ def _multiples(point: Point) -> list[Point]:
 def _multiples_of_key(key: bytes) -> list[Point] | None:
     """Multiples of the negative of a public key; None for no key, or one of small order."""
     point = _decoded(key)
+    # Eight times a point of small order is 0: under such a key one signature is of many messages.
     if point is None or not _doubled(_doubled(_doubled(point)))[0]:
         return None
     return _multiples((_P - point[0], point[1], 1, _P - point[3]))
@@ -118,12 +119,15 @@ def is_signed_by(key: bytes, message: bytes, signature: bytes) -> bool:
     """
     scalar = int.from_bytes(signature[KEY_BYTES:], "little")
     of_key = _multiples_of_key(key)
+    # A scalar plus the order gives the same point: with it, a message would have a second signature
+    # (RFC 8032, section 5.1.7).
     if len(signature) != 2 * KEY_BYTES or scalar >= _ORDER or of_key is None:
         return False
     nonce = signature[:KEY_BYTES]
     digest = int.from_bytes(hashlib.sha512(nonce + key + message).digest(), "little") % _ORDER
     # The scalar times the base point minus the digest times the key, digit by digit from the
     # highest.
+    # Nothing in a check is secret, so it need not take the same time for all digits.
     found = _ZERO
     mask = 2**_DIGIT_BITS - 1
     for shift in range(256 - _DIGIT_BITS, -1, -_DIGIT_BITS):

@@ -83,6 +83,7 @@ class JsonEvent:
         table: dict[str, Any] = {"schema": SCHEMA}
         for event_field in fields(cast("DataclassInstance", self)):
             table[event_field.name] = getattr(self, event_field.name)
+        # NaN is no JSON, and programs in other languages would fail at it: it fails here.
         return json.dumps(table, ensure_ascii=False, allow_nan=False).encode()
 
     @classmethod
@@ -102,6 +103,7 @@ class JsonEvent:
             raise MessageRejected("oversized", "an event has 1 to 65536 bytes")
         try:
             table = json.loads(value)
+        # Nested a thousand times, JSON of a few bytes ends the recursion of the parser.
         except (ValueError, RecursionError):
             raise MessageRejected("malformed", "not JSON") from None
         if not isinstance(table, dict) or table.get("schema") != SCHEMA:

@@ -110,6 +110,8 @@ class Rejected:
         return why + origin + self.cut + tuple(self._kept_headers())
 
     def _kept_headers(self) -> Iterator[tuple[str, bytes]]:
+        # A sender chooses its headers: with all of them the record could be larger than its topic
+        # accepts.
         bytes_left = ORIGINAL_HEADERS_BYTES_MAX
         for name, value in self.original_headers:
             kept_name = f"original.{name}"

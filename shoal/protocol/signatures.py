@@ -48,6 +48,9 @@ def signature(key: bytes, topic: str, value: bytes, kind: str = Update.TYPE) -> 
 
 
 def _start(topic: str, kind: str) -> bytes:
+    # Signed too: otherwise a message could be sent again to another federation that has the same
+    # keys, or as one of another kind. No topic or kind has a line break, so two starts never read
+    # alike.
     return f"shoal signature 1\n{topic}\n{kind}\n{VERSION}\n".encode()
 
 
@@ -236,6 +239,8 @@ class ClientKeys:
             raise SettingsError(
                 f"[server] client_keys: {folder} is not a folder; make keys with `shoal keys new`"
             )
+        # Read and dropped: a file that is no key is found now, and not at the first update of its
+        # client.
         for file in sorted(folder.glob("*.key")):
             read_keys(file)
 

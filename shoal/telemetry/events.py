@@ -62,8 +62,10 @@ def start_logging(
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(formatter)
     logger = logging.getLogger("shoal")
+    # In place of earlier ones: a process that starts logging twice writes each line once.
     logger.handlers[:] = [handler]
     logger.setLevel(level)
+    # A handler that another library has given the root logger would write each line once more.
     logger.propagate = False
 
 

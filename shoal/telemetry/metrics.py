@@ -71,6 +71,7 @@ class PutOff:
     def collect(self) -> list[Metric]:
         """No metric of its own, once all that waits is done."""
         with self._lock:
+            # Under the lock: two readers of metrics at once must not do the work twice.
             for work in self._waiting.values():
                 work()
             self._waiting.clear()
@@ -243,6 +244,7 @@ class ServerMetrics(ProcessMetrics):
             ["result"],
             registry=self.registry,
         )
+        # Series begin at 0, so that Prometheus sees the first increment as one.
         for result in MASKED_RESULTS:
             self.masked_rounds.labels(result=result)
         self.helpers_awaited = Gauge(

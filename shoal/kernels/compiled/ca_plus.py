@@ -410,6 +410,7 @@ def set_vigilance(
     for k in range(size):
         row = weights[k]
         bound(row, screen, ints, floats, LOWEST)
+        # A node must not be its own nearest one.
         bounds[k] = EXCLUDED
         least = least_of_nearest(screen, ints, floats)
         other = two_nearest(
@@ -440,6 +441,7 @@ def win(row: Any, weights: Any, counts: Any, stamps: Any, first: Any, counter: A
     counts[first] += 1
     stamps[first] = counter
     for j in range(len(row)):
+        # A quotient, as in NumPy's form: times the inverse it would have other last bits.
         weights[first, j] += (row[j] - weights[first, j]) / counts[first]
 
 
@@ -510,6 +512,7 @@ def learn_rows(
         if first < 0 and ints[SIZE] == limits[NODES_MAX]:
             first = nearest_of_all(row, weights, ints, floats, screen, loops, terms, found)
         if first < 0:
+            # Before anything is counted: the caller makes room, and comes back with the same row.
             if ints[SIZE] == capacity:
                 return i
             ints[COUNTER] += 1

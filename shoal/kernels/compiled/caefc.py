@@ -240,6 +240,7 @@ def remove_isolated(nodes: Any, edges: Any, ints: Any) -> Any:
     for k in range(size):
         if degrees[k] == 0:
             continue
+        # Not above k: what is written over has been moved already, or goes.
         to = position[k]
         weights[to] = weights[k]
         sigmas[to] = sigmas[k]

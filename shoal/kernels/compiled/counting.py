@@ -81,6 +81,9 @@ def window_kernel(sources: str) -> Any:
             row = rows[reading]
             node = -1 if len(places) == 0 else 0
             while node >= 0:
+                # Without a look at the ends of arrays, and certain to reach a leaf: `check_plan`
+                # refuses whatever is not one tree, and all indices beyond it, before a client
+                # adopts a plan.
                 node = parts[node, 1 if position_on(row, cuts, node) >= places[node] else 0]
             leaf = -1 - node
             block = before[leaf] + (
@@ -119,6 +122,7 @@ def slot_of(number: Any, slots: Any, shift: Any) -> Any:
     product names."""
     slot = np.int64((np.uint64(number) * FACTOR) >> shift)
     while slots[slot, NUMBER] != number and slots[slot, NUMBER] >= 0:
+        # Ends: `room` keeps slots free, and their number is a power of 2, so that this goes round.
         slot = (slot + 1) & (len(slots) - 1)
     return slot
 

@@ -66,6 +66,7 @@ def set_least(squared: Any, least: Any, carried: Any) -> None:
 def set_nearest(squared: Any, least: Any, nearest: Any) -> None:
     """distances² (q, TILE), their smallest (r, TILE) -> `nearest` (r, TILE) their lines; of equal
     ones the first."""
+    # From the last to the first, so that of equal ones the first stays.
     for c in range(len(squared) - 1, -1, -1):
         line = squared[c]
         for rank in range(len(least)):
@@ -75,6 +76,8 @@ def set_nearest(squared: Any, least: Any, nearest: Any) -> None:
                 its[i] = c if line[i] == here[i] else its[i]
     for rank in range(1, len(least)):
         for i in range(TILE):
+            # Of equal distances every rank has found the first landmark: each goes on from the one
+            # before.
             if least[rank, i] == least[rank - 1, i]:
                 c = nearest[rank - 1, i] + 1
                 while c < len(squared) - 1 and squared[c, i] != least[rank, i]:

@@ -85,6 +85,8 @@ def open_screen(centres: Any) -> Any:
     return origin, pulls, lengths, longest
 
 
+# In any order, as the bound on rounding holds for all of them, and so in vectors. Infinities stay
+# what they are: the centre that fills up an odd number of them has an infinite length.
 @njit(fastmath={"contract", "reassoc", "nsz"}, forceinline=True)
 def screen_pair(
     columns: Any, c: Any, pulls: Any, lengths: Any, relative: Any, relative_next: Any

@@ -279,7 +279,10 @@ def release_values(values: Any, words: Any, tables: Any, limits: Any, released: 
             if number != level * limits[ESCAPE]:
                 break
             number += look_up(words[i, scales + level], scales, tables)
+        # Independent of the number: `look_up` takes the upper 63 bits of a word alone.
         sign = 2 * np.int64(words[i, 0] & uint64(1)) - 1
+        # Odd multiples of half a step: with 0 among them, which has no sign, it would be drawn
+        # twice as often as it should.
         noise = sign * (2 * (noise + strides[scales] * number) + 1)
         released[i] = min(max(2 * values[i] + noise, -edge), 2 * limits[STEPS] + edge)
 
