@@ -112,6 +112,7 @@ class Budget:
             self._windows = windows
             self._windows_before = windows.closed
             if not self._by_window:
+                # They are charged when their window closes, and until then count as spent.
                 self._spending = self._with(0, windows.open_places)
 
     def allowance(self, places: int) -> int:

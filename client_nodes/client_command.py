@@ -200,5 +200,6 @@ def _counted(
                 rejected[:] = node.rejected
     except ContractMissing as missing:
         if contract_by is not None and time.monotonic() >= contract_by:
+            # `ContractMissing` would be tried again without end.
             raise LogError(str(missing)) from None
         raise

@@ -137,12 +137,15 @@ class Host:
         clients = list(self._clients.values())
         began = time.monotonic()
         for _ in range(len(clients)):
+            # From where the step before has ended: were each to begin at the first client, one that
+            # ends early would never come to the last.
             client = clients[self._next % len(clients)]
             self._next = (self._next + 1) % len(clients)
             did_something |= client.step()
             if self._idle_s:
                 client.put_away_if_silent(self._idle_s)
             if time.monotonic() > began + SLICE_S:
+                # The others have not been asked: the next step comes without a rest.
                 did_something = True
                 break
         self._check_any_left()

@@ -142,6 +142,7 @@ class HostedClient:
         """Close its logs and its checkpoint. The next one on the same files goes on from there."""
         self._node = None
         opened = self._opened
+        # Before it is closed: if that raises, nothing is closed twice.
         self._opened = ExitStack()
         opened.close()
 
@@ -191,6 +192,7 @@ class HostedClient:
         self.close()
         contract_by = math.inf if self._contract_by is None else self._contract_by
         if isinstance(error, ContractMissing) and time.monotonic() >= contract_by:
+            # `ContractMissing` would be tried again without end.
             error = LogError(str(error))
         if not error.retriable:
             self.failure = error

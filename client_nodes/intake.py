@@ -317,6 +317,7 @@ def decode_batch(
     decoded = Reading.decode_many(records, width, gaps)
     values[decoded.indices] = decoded.values
     accepted[decoded.indices] = True
+    # `fmax` leaves out the NaN of readings without a time.
     latest = float(np.fmax.reduce(decoded.times, initial=-math.inf))
     if not np.isnan(decoded.times).all():
         for number, time in zip(decoded.indices.tolist(), decoded.times.tolist(), strict=True):
@@ -403,6 +404,8 @@ def _reject_future(
     for number in np.flatnonzero(accepted).tolist():
         record = records[number]
         time = times[number]
+        # By when the log took it in, not by the time now: a reading that is read again is judged
+        # alike.
         if time is not None and time > record.timestamp_ms / 1000 + ahead_s:
             accepted[number] = False
             times[number] = None

@@ -129,6 +129,8 @@ def log_left_out(times: ReadingTimes) -> None:
 
 def _joined(groups: Floats, width_power: int) -> Floats:
     """Groups (n, 3), ascending, with those in one interval of this width put together."""
+    # Widths are powers of 2 and intervals begin at their multiples: each lies within one interval
+    # of the next width, so that the groups are the same in whatever batches the times come.
     number = np.floor(groups[:, 0] / math.ldexp(1.0, width_power))
     starts = np.flatnonzero(np.diff(number, prepend=-np.inf))
     return np.column_stack(

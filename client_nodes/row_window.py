@@ -89,6 +89,8 @@ class RowWindow:
             rows = rows[young]
             times = times[young]
             dated = dated[young]
+        # A stored part shares them and is known by its digest: a row changed in place would be
+        # stored nowhere.
         rows.setflags(write=False)
         self._rows = rows
         self._times = times

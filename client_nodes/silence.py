@@ -13,6 +13,7 @@ from shoal.protocol.topics import READINGS
 from shoal.runtime.logs import open_client_log
 from shoal.transports.base import Log
 
+# SQLite writes what is new to the second file, and moves it to the first one later.
 LOG_FILES = ("readings.db", "readings.db-wal")
 
 

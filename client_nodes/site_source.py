@@ -127,5 +127,6 @@ class SiteSource:
     def _close_intake(self) -> None:
         self._intake = None
         opened = self._opened
+        # Before it is closed: if that raises, nothing is closed twice.
         self._opened = ExitStack()
         opened.close()

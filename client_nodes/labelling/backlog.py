@@ -61,6 +61,7 @@ class Backlog:
                 records, after = log.read(READINGS, self.start, limit, timeout_s)
                 break
             except OffsetOutOfRange as gone:
+                # Retention has removed readings, which then get no label.
                 self._move({gone.partition: gone.first})
                 if not self.pending:
                     return decode_batch([], width)

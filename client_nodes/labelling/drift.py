@@ -234,6 +234,7 @@ class DriftWatch:
                 if other is None or trend.chance < other.trend.chance:
                     best[feature] = _Finding(feature, identity, trend)
         for feature in best:
+            # Otherwise the same movement would be found on each of the days that follow.
             self._forget(feature)
         return [self._event(finding, label, place) for finding in best.values()]
 
@@ -321,6 +322,7 @@ def find_trend(days: Ints, sums: Ints) -> Trend | None:
     if deviations < DEVIATIONS_MIN:
         return None
     return Trend(
+        # By Bonferroni, as the shape is the best of all that were tried on the same days.
         chance=min(1.0, _chance(days, means, shape) * shape.tried),
         moved=shape.moved,
         deviations=deviations,

@@ -159,6 +159,8 @@ class Excursions:
             del self._open[0]
         if len(self._open) <= window:
             return None
+        # `window` readings of the same dwell have followed it: its own window reaches no other
+        # regime.
         return self._judge(identity, self._open.pop(0), length)
 
     def _judge(self, identity: int, unit: Floats, length: int) -> int | None:

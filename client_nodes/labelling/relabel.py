@@ -87,6 +87,7 @@ def _relabel(
     labels = dict.fromkeys(can, 0)
     while labeller.has_work:
         done = labeller.label_backlog()
+        # Before the state: a kill in between writes these labels once more, and leaves out none.
         readings.flush()
         for model, number in done.labels_of.items():
             labels[model] += number

@@ -160,6 +160,7 @@ class Spread:
             if identity in self._runs:
                 # Nothing of a run is counted, so all of it is compared with the same.
                 of_piece = rank(bins[piece], counts, np.zeros_like(is_counted)).novelty
+                # NaN, where too little is known, is not novel and ends a run.
                 length = _leading(of_piece >= quantile)
                 own = slice(at, at + length)
                 novelty[own] = of_piece[:length]

@@ -309,6 +309,7 @@ class StuckWatch:
         if not len(present):
             return []
         step = _Step(feature, there, times, places, observed)
+        # NaN before the first value, so that it differs from every one and begins a run.
         before = np.concatenate([[runs.value], present[:-1]])
         edges = np.append(np.flatnonzero(present != before), len(present))
         known = runs.earlier + runs.readings

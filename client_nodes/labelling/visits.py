@@ -48,6 +48,7 @@ AGAIN_DAYS: Final = 7
 """days after a report of a cluster in which it is not reported again"""
 DEVICES_MAX: Final = 256
 """devices of which the newest readings in a row are remembered, those that sent last"""
+# Multiplicative hashing: Knuth 1998, The Art of Computer Programming 3, section 6.4.
 GOLDEN: Final = 0x9E3779B97F4A7C15
 """2^64 over the golden ratio: multiples of it, modulo 2^64, spread evenly however many there are"""
 
@@ -316,7 +317,7 @@ class Visits:
         if kept is None:
             return
         places = np.array(keys, dtype=np.uint64).reshape(-1, 2)
-        # Half of the range, so that a key is a whole number of a saved state in any case.
+        # A partition and an offset below 2^40 make one number, and no two places the same.
         numbers = (places[:, 0] << np.uint64(40)) + places[:, 1]
         # So many bits that a key is a whole number of a saved state in any case.
         scattered = (numbers * np.uint64(GOLDEN)) >> np.uint64(12)

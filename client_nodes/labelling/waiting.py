@@ -122,6 +122,7 @@ class WaitingReadings:
         m = len(self._rows)
         p = len(self._places)
         window = labels.window
+        # The window around a reading ends window - window // 2 - 1 readings after it.
         whole = p if is_last else max(0, min(p, p - window + window // 2 + 1))
         if m < window and not is_last:
             whole = 0

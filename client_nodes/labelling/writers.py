@@ -90,6 +90,7 @@ class JsonLinesWriter:
         """See `Writer.write`."""
         for row in _rows(block, self._features, self._parts):
             table = dict(zip(self._columns, row, strict=True))
+            # Python would write NaN, which is no JSON; a missing value is null.
             self._file.write(json.dumps(table, ensure_ascii=False, allow_nan=False) + "\n")
 
     def close(self) -> None:
