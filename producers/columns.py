@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from shoal.errors import SettingsError
-from shoal.kernels.arrays import Floats
+from shoal.kernels.arrays import Bools, Floats
 from shoal.privacy.imperfect import step_of
 from shoal.producers.features import NUMBERED, bounds_of, cut_of, period_of, unit_of
 from shoal.producers.files.dialect import TWO_VALUES, unit_behind
@@ -30,9 +30,11 @@ from shoal.producers.files.times import (
     time_reader,
     without_zone,
 )
+from shoal.producers.quality import BadQuality
+from shoal.producers.quality_columns import QualityOf, agreed, quality_of
 from shoal.protocol.no_value import is_no_value
 
-Kind = Literal["feature", "time", "client", "person", "label", "left out"]
+Kind = Literal["feature", "time", "client", "person", "label", "quality", "left out"]
 
 _THINGS = "device|sensor|station|machine|client|room|mote|user|site|node|engine"
 _NAMES: Mapping[Kind, re.Pattern[str]] = {
@@ -76,6 +78,27 @@ _QUANTITIES = re.compile(
     r"(tag|point|series)[_ -]?(id|name|no|nr)"
 )
 """names of a column that names the quantity of a row's only value, in lower case"""
+_MAY_BE_QUANTITIES = re.compile(
+    r"((sensor|data|value|measurement|reading)[_ -]?)?(type|kind|name|id|key|code|topic)|sensor|"
+    r"item|n|what|measure|object|pv|observed[_ -]?property|datastream|typ|art|groesse|grösse"
+)
+"""names of a column that names quantities or devices, beside one of values, in lower case"""
+_VALUES = re.compile(
+    r"(raw|sensor|num(eric)?|double|float)?[_ -]?(value|val|reading|measurement|wert|messwert|v|"
+    r"state|result|data|payload|level)"
+)
+"""names of a column of values of any quantity, in lower case"""
+_QUANTITY = re.compile(
+    r"(.*[_ .-])?(temp|hum|rh|press|baro|co2|co$|no2|o3|pm_?\d|voc|tvoc|iaq|lux|light|illum|volt|"
+    r"curr|power|watt|energy|flow|level|speed|wind|rain|noise|sound|vibra|rpm|torque|ph$|dew|"
+    r"feuchte|druck|strom|spannung|leistung)",
+    re.IGNORECASE,
+)
+"""beginnings of names of quantities"""
+QUANTITIES_MAX = 64
+"""most quantities of a long table that are seen by the names of its columns"""
+EXPLAINED_MIN = 0.5
+"""share of the variance of values by which the names beside them are those of quantities"""
 LONG_SHARE = 0.3
 """share of numbers in a column that may hold the values of several quantities: some are texts"""
 
@@ -149,25 +172,6 @@ _OF_DEVICES = re.compile(
     r"seq(uence)?([_ ]?(no|nr|num|number))?|(msg|message|packet|frame)[_ ]?(id|no|nr|count(er)?))"
     r"([_ ]?(dbm|db|%))?"
 )
-_OF_QUALITY = re.compile(
-    r"(?P<of>.*?)[._ :-]?(quality([_ ]?code)?|qual|qc|qf|qflag|flags?|status|valid(ity)?)"
-)
-_QUALITY_WORDS = frozenset(
-    {
-        "good",
-        "bad",
-        "ok",
-        "uncertain",
-        "questionable",
-        "suspect",
-        "valid",
-        "invalid",
-        "192",
-        "0",
-        "64",
-    }
-)
-"""words and codes for how good a value is, in lower case; 192, 64 and 0 are those of OPC"""
 
 
 @dataclass(frozen=True)
@@ -212,6 +216,10 @@ class Understood:
     """share of rows without a value of some feature"""
     order: str | None = None
     """order of day, month and year in its dates; None where nothing has to be known of it"""
+    quality: Mapping[str, str] = field(default_factory=dict)
+    """feature -> the column that says how good its values are"""
+    bad_quality: tuple[str, ...] = ()
+    """what means bad there"""
 
     def of(self, kind: Kind) -> tuple[Column, ...]:
         """The columns of that kind, in the order of the data."""
@@ -266,6 +274,8 @@ class Sample(NamedTuple):
     """a cell -> its number as a float, or anything else"""
     where: str = "the data"
     """names the data in errors"""
+    noun: Literal["row", "message"] = "row"
+    """what one of them is"""
 
 
 def understand(
@@ -275,13 +285,14 @@ def understand(
     client: str | None = None,
     na: Sequence[str] = (),
     person: str = "",
+    bad: Sequence[str] = (),
 ) -> Understood:
     """What the columns of the data hold.
 
-    `time`, `client`, `na`: columns of the time, the column of clients and cells without a value,
-    where a person named them. `person`: the column that names the person whom a reading concerns,
-    which is nothing else; empty for none. Raises `SettingsError` where a time may be two things,
-    and where each row has the value of one quantity only.
+    `time`, `client`, `na`, `bad`: columns of the time, the column of clients, cells without a value
+    and cells that mean bad quality, where a person named them. `person`: the column that names the
+    person whom a reading concerns, which is nothing else; empty for none. Raises `SettingsError`
+    where a time may be two things, and where each row has the value of one quantity only.
     """
     cells: dict[str, _Cells] = {}
     for place, name in enumerate(sample.names):
@@ -296,22 +307,21 @@ def understand(
         for name, column in cells.items()
         if name not in time_columns and name != client_column
     }
+    qualities = _qualities(cells, measured, bad)
+    for name, quality in qualities.used.items():
+        for feature in quality.features or measured:
+            measured[feature].numbers[qualities.bad_rows[name]] = math.nan
     codes = _codes_among(na) or _codes(column.numbers for column in measured.values())
     for column in measured.values():
         column.numbers[np.isin(column.numbers, codes)] = math.nan
     # Only now: a code would be taken for a value that differs.
-    _check_wide(measured, sample.where)
-    columns = []
-    groups = _rows_of_clients(cells, client_column)
-    for name, column in cells.items():
-        described = _column(name, column, time_columns, client_column)
-        if described.kind == "feature":
-            reason = _no_measurement(name, column, groups, list(cells))
-            if reason:
-                described = Column(name, "left out", reason, described.examples)
-        columns.append(described)
+    by_name = client_column if client is None else None
+    _check_wide(measured, (by_name, cells[by_name]) if by_name else None, sample)
+    columns = _described(cells, qualities, time_columns, client_column)
     if person:
         columns.append(Column(person, "person", "whom the reading concerns; kept at the client"))
+    features = [column.name for column in columns if column.kind == "feature"]
+    quality_columns = qualities.by_feature(features)
     clients: tuple[str, ...] = ()
     if client_column:
         clients = tuple(dict.fromkeys(cells[client_column].texts))
@@ -325,7 +335,99 @@ def understand(
         na_values=(*words, *(f"{code:g}" for code in codes)),
         missing=_missing_share(columns, cells),
         order=order,
+        quality=quality_columns,
+        bad_quality=qualities.written if quality_columns else (),
     )
+
+
+def _described(
+    cells: Mapping[str, _Cells], qualities: _Qualities, times: Sequence[str], client: str | None
+) -> list[Column]:
+    """What each column holds; `times` and `client`: the columns of the time and of clients."""
+    columns = []
+    groups = _rows_of_clients(cells, client)
+    for name, column in cells.items():
+        if name in qualities.found:
+            kind: Kind = "quality" if name in qualities.used else "left out"
+            columns.append(Column(name, kind, qualities.reason(name), column.texts[:3]))
+            continue
+        described = _column(name, column, times, client)
+        if described.kind == "feature":
+            reason = _no_measurement(name, column, groups)
+            if reason:
+                described = Column(name, "left out", reason, described.examples)
+        columns.append(described)
+    return columns
+
+
+class _Qualities(NamedTuple):
+    """The columns that say how good the values of others are."""
+
+    found: Mapping[str, QualityOf]
+    used: Mapping[str, QualityOf]
+    """those of `found` whose bad cells are known, and that one list fits"""
+    bad_rows: Mapping[str, Bools]
+    """column that is used -> (n,) rows in which it means bad"""
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """What means bad in those that are used."""
+        cells: dict[str, None] = {}
+        for quality in self.used.values():
+            cells |= dict.fromkeys(quality.bad)
+        return tuple(cells)
+
+    def reason(self, name: str) -> str:
+        """What is made of a column that was found, for people."""
+        quality = self.found[name]
+        about = ", ".join(quality.features) or "all values of its row"
+        bad = ", ".join(quality.bad)
+        if name in self.used:
+            share = self.bad_rows[name].mean()
+            return f"of {about}; where it is {bad} ({share:.2%} of the rows), a value is missing"
+        if not quality.bad:
+            return (
+                f"how good the values of {about} are, in codes of no known list"
+                f" ({', '.join(quality.codes)}): name those that mean bad with --bad-quality"
+            )
+        return (
+            f"how good the values of {about} are; what means bad in it, {bad}, means good in"
+            " another column of quality"
+        )
+
+    def by_feature(self, features: Iterable[str]) -> dict[str, str]:
+        """feature -> the column of its quality: one of its own before one of its row."""
+        columns = {}
+        for feature in features:
+            for name, quality in self.used.items():
+                if feature in quality.features:
+                    columns[feature] = name
+                    break
+                if not quality.features:
+                    columns.setdefault(feature, name)
+        return columns
+
+
+def _qualities(
+    cells: Mapping[str, _Cells], measured: Mapping[str, _Cells], bad: Sequence[str]
+) -> _Qualities:
+    """The columns of quality; `bad`: what a person named as bad in them."""
+    found: dict[str, QualityOf] = {}
+    for name, column in measured.items():
+        quality = quality_of(name, column.all_texts, list(cells), bad)
+        if quality is None:
+            continue
+        features = tuple(feature for feature in quality.features if feature in measured)
+        # The state of a client is about all of its row, where it is known to be one of quality.
+        if features or not quality.features or quality.bad:
+            found[name] = quality._replace(features=features)
+    used = {}
+    bad_rows = {}
+    for name in agreed(found, {name: list(set(cells[name].texts)) for name in found}):
+        used[name] = found[name]
+        rules = BadQuality(found[name].bad)
+        bad_rows[name] = np.array([rules.is_bad(text) for text in cells[name].all_texts])
+    return _Qualities(found, used, bad_rows)
 
 
 def _codes_among(na: Sequence[str]) -> tuple[float, ...]:
@@ -471,31 +573,83 @@ def _client_column(cells: Mapping[str, _Cells], times: Sequence[str]) -> str | N
     return None
 
 
-def _check_wide(cells: Mapping[str, _Cells], where: str) -> None:
-    """Raises `SettingsError` for a long table.
+def _check_wide(
+    cells: Mapping[str, _Cells], client: tuple[str, _Cells] | None, sample: Sample
+) -> None:
+    """Raises `SettingsError` for a long table, or for messages of one quantity each.
 
     That is one column of values, of the quantities that another column names. `cells` has neither
-    times nor clients.
+    times nor clients; `client`: the column of clients that was found by its name.
     """
     numeric = [name for name, column in cells.items() if column.number_share >= LONG_SHARE]
-    quantities = None
-    for name in cells:
-        if name not in numeric and _QUANTITIES.fullmatch(name.lower().strip("# _")):
-            quantities = name
-            break
-    if quantities is None:
-        return
-    rows_of: dict[str, list[int]] = defaultdict(list)
-    for row, quantity in enumerate(cells[quantities].all_texts):
-        rows_of[quantity].append(row)
-    values = [name for name in numeric if _varies(cells[name].numbers, rows_of.values())]
-    if len(values) == 1 and len(rows_of) > 1:
+    named = {name: column for name, column in cells.items() if name not in numeric}
+    all_cells = dict(cells)
+    if client is not None:
+        named[client[0]] = all_cells[client[0]] = client[1]
+    for quantities in _names_of_quantities(named, client):
+        rows_of: dict[str, list[int]] = defaultdict(list)
+        for row, quantity in enumerate(all_cells[quantities].all_texts):
+            rows_of[quantity].append(row)
+        values = [name for name in numeric if _varies(cells[name].numbers, rows_of.values())]
+        if len(values) != 1 or len(rows_of) < 2:
+            continue
+        if not _QUANTITIES.fullmatch(_end_of(quantities)):
+            is_value = _VALUES.fullmatch(_end_of(values[0])) is not None
+            are_called_so = _are_called_as_quantities(rows_of)
+            is_apart = _explained(cells[values[0]].numbers, rows_of.values()) > EXPLAINED_MIN
+            # Clients by their name may be rooms, of which one is colder.
+            is_client = client is not None and quantities == client[0]
+            if not is_value or not (are_called_so or (is_apart and not is_client)):
+                continue
+        takes, page = _WIDE[sample.noun]
         raise SettingsError(
-            f"{where}: a row has one value, in {values[0]}, of what {quantities} names. shoal takes"
-            ' rows with a column for each quantity: see "Long tables" in docs/how-to/own-data.md;'
-            " if it names devices that all measure the same, give --client-column"
-            f" {quantities}"
+            f"{sample.where}: a {sample.noun} has one value, in {values[0]}, of what {quantities}"
+            f" names. shoal takes {takes} for each quantity: see {page}; if it names devices that"
+            f" all measure the same, give --client-column {quantities}"
         )
+
+
+_WIDE = {
+    "row": ("rows with a column", '"Long tables" in docs/how-to/own-data.md'),
+    "message": ("messages with a field", '"Messages of one quantity" in docs/reference/doors.md'),
+}
+"""what is looked at -> how shoal takes it, and the page with the way to make it so"""
+
+
+def _names_of_quantities(
+    named: Mapping[str, _Cells], client: tuple[str, _Cells] | None
+) -> list[str]:
+    """The columns that may name quantities, the most likely ones first."""
+    sure = [name for name in named if _QUANTITIES.fullmatch(_end_of(name))]
+    others = []
+    for name, column in named.items():
+        is_so_called = _MAY_BE_QUANTITIES.fullmatch(_end_of(name)) is not None
+        is_client = client is not None and name == client[0]
+        if name not in sure and (is_so_called or is_client):
+            texts = set(column.texts)
+            if 2 <= len(texts) <= QUANTITIES_MAX:
+                others.append((not _are_called_as_quantities(texts), name))
+    return [*sure, *(name for _, name in sorted(others))]
+
+
+def _are_called_as_quantities(texts: Collection[str]) -> bool:
+    return sum(_QUANTITY.match(text) is not None for text in texts) >= len(texts) / 2
+
+
+def _explained(numbers: Floats, groups: Iterable[Sequence[int]]) -> float:
+    """Share of the variance of numbers that lies between the groups of rows."""
+    finite = numbers[np.isfinite(numbers)]
+    between = 0.0
+    for rows in groups:
+        own = numbers[rows][np.isfinite(numbers[rows])]
+        if len(own):
+            between += len(own) * (float(own.mean()) - float(finite.mean())) ** 2
+    return between / max(len(finite) * float(finite.var()), 1e-300)
+
+
+def _end_of(path: str) -> str:
+    """The last part of a name of a column or of a path, in lower case."""
+    return path.replace('"', "").rpartition(".")[2].lower().strip("# _")
 
 
 def _varies(numbers: Floats, groups: Iterable[Sequence[int]]) -> bool:
@@ -631,9 +785,7 @@ def _rows_of_clients(cells: Mapping[str, _Cells], client: str | None) -> list[li
     return [own for own in rows.values() if len(own) >= ROWS_OF_CLIENT_MIN]
 
 
-def _no_measurement(
-    name: str, cells: _Cells, groups: Sequence[Sequence[int]], names: Sequence[str]
-) -> str:
+def _no_measurement(name: str, cells: _Cells, groups: Sequence[Sequence[int]]) -> str:
     """Why a column of changing values is no measured quantity; "" for one that may be."""
     end = name.lower().replace('"', "").strip("# ")
     if len(groups) > 1 and all(len({cells.all_texts[row] for row in own}) == 1 for own in groups):
@@ -643,24 +795,7 @@ def _no_measurement(
         return "a place, by its name"
     if _OF_DEVICES.fullmatch(last):
         return "the state of the device or its link, by its name, not what it measures"
-    about = _quality_of(end, cells, names)
-    if about:
-        return about
     return _counts_up(cells, groups)
-
-
-def _quality_of(name: str, cells: _Cells, names: Sequence[str]) -> str:
-    """Whether a column holds how good the values of another are, as a reason; "" for any other."""
-    named = _OF_QUALITY.fullmatch(name)
-    if named is None:
-        return ""
-    stem = named["of"].strip("._ :-/")
-    others = [other for other in names if other.lower() != name]
-    of_other = [other for other in others if stem and other.lower().startswith(stem)]
-    are_words = {text.lower() for text in cells.texts} <= _QUALITY_WORDS
-    if not of_other and not are_words:
-        return ""
-    return f"how good the values of {of_other[0] if of_other else 'its row'} are"
 
 
 def _counts_up(cells: _Cells, groups: Sequence[Sequence[int]]) -> str:

@@ -92,6 +92,7 @@ def plan_of(files: Sequence[Path], options: Mapping[str, Any]) -> Plan:
         options["client_column"],
         form.dialect.na_values,
         subjects.person_column,
+        options["bad_quality"],
     )
     features = _features_of(understood, files[0])
     sentences = []
@@ -121,6 +122,8 @@ def plan_of(files: Sequence[Path], options: Mapping[str, Any]) -> Plan:
         "timezone": options["timezone"] or zone_in(column.name for column in understood.of("time")),
         "encoding": options["encoding"],
         "na_values": list(form.dialect.na_values or understood.na_values),
+        "bad_quality": list(understood.bad_quality),
+        "quality": {names[column]: own for column, own in understood.quality.items()},
     }
     name = options["name"] or similar_name(stem_of(files[0])) or "federation"
     return Plan(
@@ -190,6 +193,10 @@ def _features_of(understood: Understood, file: Path) -> tuple[Column, ...]:
         message = f"{file}: no column of changing numbers was found, so there is nothing to cluster"
         if all(is_unnamed(column.name) for column in understood.columns):
             message += "; its first line holds no names: a header line gives the columns theirs"
+        left_out = understood.of("left out")[:COLUMNS_NAMED_MAX]
+        reasons = [f"{column.name} ({column.reason})" for column in left_out]
+        if reasons:
+            message += f". Left out: {'; '.join(reasons)}"
         raise InvalidData(message)
     if len(features) > FEATURES_MAX:
         raise InvalidData(

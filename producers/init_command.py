@@ -151,6 +151,13 @@ def _meaning(column: Column) -> str:
 )
 @click.option("--client-column", help="The column that names clients. [default: found by its name]")
 @click.option(
+    "--bad-quality",
+    multiple=True,
+    metavar="TEXT",
+    help="What means bad in a column or field of quality, besides known words and codes: a word,"
+    " bad*, a number, or numbers as 0..63.",
+)
+@click.option(
     "--diff",
     is_flag=True,
     help="Only print how a new file would differ from the one that is there.",

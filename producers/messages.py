@@ -7,7 +7,7 @@ import logging
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -17,6 +17,7 @@ from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats
 from shoal.producers.files.parsing import number_of, text_of, user_of
 from shoal.producers.files.times import ORDERS, TimeOptions, TimeReader
+from shoal.producers.quality import bad_quality_of
 from shoal.producers.values import NoValues
 from shoal.protocol.reading_faults import is_missing
 from shoal.protocol.readings import Codes
@@ -61,6 +62,9 @@ class MessageSettings(Protocol):
     def na_values(self) -> tuple[str, ...]: ...
 
     @property
+    def bad_quality(self) -> tuple[str, ...]: ...
+
+    @property
     def ahead_s(self) -> float: ...
 
     @property
@@ -85,6 +89,8 @@ class TopicField(NamedTuple):
     """JSON field that holds it; empty where the message is the number"""
     codes: Codes | None = None
     """its values, where it is a category"""
+    quality: str = ""
+    """JSON field that says how good it is; empty for none"""
 
 
 class ParsedPayload(NamedTuple):
@@ -128,12 +134,26 @@ def parse_payload(
     if time is None or time > now + settings.ahead_s:
         return ParsedPayload(None, ["timeless" if time is None else "ahead"])
     cells = {field: field_at(fields, field.field) for field in wanted}
-    parsed = _parsed(time, cells, no_values)
+    parsed = _parsed(time, cells, no_values, _bad_fields(wanted, fields, settings))
     if settings.user_id:
         parsed = parsed._replace(user=user_of(field_at(fields, settings.user_id)))
     if settings.client_field:
         parsed = parsed._replace(client=text_of(field_at(fields, settings.client_field)))
     return parsed
+
+
+def _bad_fields(
+    wanted: Sequence[TopicField], fields: Mapping[str, Any], settings: MessageSettings
+) -> list[TopicField]:
+    """Those whose values are of bad quality, as their message says."""
+    bad = []
+    for field in wanted:
+        if not field.quality:
+            continue
+        rules = bad_quality_of(settings.bad_quality)
+        if rules.is_bad(field_at(fields, field.quality)):
+            bad.append(field)
+    return bad
 
 
 @cache
@@ -155,7 +175,13 @@ def _no_values(written: tuple[str, ...]) -> NoValues:
     return NoValues(written)
 
 
-def _parsed(time: float, cells: Mapping[TopicField, Any], no_values: NoValues) -> ParsedPayload:
+def _parsed(
+    time: float,
+    cells: Mapping[TopicField, Any],
+    no_values: NoValues,
+    bad: Collection[TopicField] = (),
+) -> ParsedPayload:
+    """The values in the cells; those of the fields in `bad` are of bad quality."""
     values: dict[int, float] = {}
     faults: list[str] = []
     for field, cell in cells.items():
@@ -166,6 +192,8 @@ def _parsed(time: float, cells: Mapping[TopicField, Any], no_values: NoValues) -
         is_none = not is_declared and no_values.is_none(number, field.feature)
         if is_none or is_missing(number):
             faults.append("missing")
+        elif field in bad:
+            faults.append("bad_quality")
         elif isinstance(value, float) and math.isfinite(value):
             values[field.feature] = value
         elif value is None:

@@ -417,8 +417,8 @@ def _plan(
             f"--person-column {person}: no such field; there are {', '.join(stream.names[:12])}"
         )
     na = tuple(options["na_values"])
-    sample = Sample(stream.names, stream.rows, len(stream.rows), number_of, origin)
-    found = understand(sample, TimeOptions(), (), named, na, person)
+    sample = Sample(stream.names, stream.rows, len(stream.rows), where=origin, noun="message")
+    found = understand(sample, TimeOptions(), (), named, na, person, options["bad_quality"])
     columns, places = _named_columns(found, stream.places)
     if not places:
         raise InvalidData(
@@ -434,6 +434,11 @@ def _plan(
         settings["client"] = client
         if kind == "mqtt":
             settings["client"] = stream.places[client].rpartition("#")[2]
+    settings |= {
+        "na_values": list(na or found.na_values),
+        "bad_quality": list(found.bad_quality),
+        "quality": _quality_fields(found, places, stream.places, kind),
+    }
     at = str(settings["time"])
     interval = stream.interval_s or _interval(messages, client, at, _reader(options))
     if kind == "kafka":
@@ -499,6 +504,29 @@ def _named_columns(
         if column.kind == "feature":
             feature_places[name] = places[column.name]
     return tuple(columns), feature_places
+
+
+def _quality_fields(
+    understood: Understood, places: Mapping[str, str], all_places: Mapping[str, str], kind: str
+) -> dict[str, str]:
+    """feature -> the field with the quality of its values, in the same message.
+
+    `places`: feature -> its place; `all_places`: column -> its place.
+    """
+    columns = {place: column for column, place in all_places.items()}
+    fields = {}
+    for feature, place in places.items():
+        column = understood.quality.get(columns[place])
+        if column is None:
+            continue
+        field = all_places[column]
+        if kind == "mqtt":
+            topic, _, field = field.rpartition("#")
+            # A message of another topic comes at another time.
+            if topic != place.rpartition("#")[0]:
+                continue
+        fields[feature] = field
+    return fields
 
 
 def _expected_readings(

@@ -54,6 +54,7 @@ FAULTS = {
     "not_a_number": "values were no numbers",
     "undeclared": "values were none of those that the contract declares; taken for missing",
     "infinite": "values were infinite",
+    "bad_quality": "values were of bad quality; taken for missing",
     "late": "messages came too late for their reading",
     "repeated": "messages came a second time",
     "nameless": "messages did not name their client",

@@ -23,6 +23,7 @@ from shoal.producers.files.split import CLASSES_MAX, ByColumn, Split
 from shoal.producers.files.tables import Table, open_table, require_columns
 from shoal.producers.files.text_lines import beginning_of
 from shoal.producers.files.times import TimeReader, time_reader, with_times
+from shoal.producers.quality import QualityColumns
 from shoal.producers.repeats import BEGINNING_BYTES, SourceFiles
 from shoal.producers.source import SourceReadings, identity_of, joined
 from shoal.producers.values import Categories, Gaps, NoValues
@@ -57,6 +58,11 @@ class Columns:
     user: str | None = None
     codes: Mapping[int, Codes] = field(default_factory=dict)
     """position -> the values of each feature that is a category"""
+    # No part of the representation, which makes the identity of a source.
+    quality: Mapping[int, str] = field(default_factory=dict, repr=False)
+    """position of a feature -> the column that says how good its values are"""
+    bad_quality: tuple[str, ...] = field(default=(), repr=False)
+    """what means bad there, as the setting has it"""
 
 
 class Replay:
@@ -97,7 +103,9 @@ class Replay:
         self._no_values = NoValues(form.dialect.na_values, columns.codes)
         self._categories = Categories(columns.codes, self._faults)
         self._gaps = Gaps(form.missing, form.learns_gaps, self._faults)
-        extra = (*columns.time, columns.label, columns.user, split.column)
+        self._quality = QualityColumns(columns.quality, columns.bad_quality)
+        own = (*columns.time, columns.label, columns.user)
+        extra = (*own, *self._quality.names, split.column)
         self._others = [name for name in extra if name is not None]
         for table in self._tables:
             # An empty file has no rows that lack a column: one day without rows must not stop the
@@ -135,6 +143,9 @@ class Replay:
         counts = tuple(sorted(self._counts.items()))
         # A part is another source: its rows have other numbers.
         part = () if self._only is None else (self._only,)
+        if self._columns.quality:
+            quality = tuple(sorted(self._columns.quality.items()))
+            part = (*part, quality, self._columns.bad_quality)
         # The same rows with other numbers or times are another source.
         understood = tuple(self.sentences())
         return identity_of(
@@ -271,7 +282,7 @@ class Replay:
 
     @property
     def faults(self) -> Mapping[str, int]:
-        """See `Source.faults`: "ragged", "unreadable", "no_time"."""
+        """See `Source.faults`: "ragged", "unreadable", "no_time", "bad_quality"."""
         return self._faults
 
     def read(self, limit: int) -> SourceReadings:
@@ -461,8 +472,16 @@ class Replay:
         return SourceReadings(clients, times, values, labels, users)
 
     def _treated(self, rows: Rows) -> RowsOfValues:
-        """The values of the rows: none where a cell stands for none, places for categories."""
-        return self._categories.treat(self._no_values.treat(values_in(rows)))
+        """The values of the rows: none where a cell stands for none or its quality is bad, places
+        for categories."""
+        values = self._no_values.treat(values_in(rows))
+        if self._quality.names:
+            columns = self._columns
+            first = bool(columns.time) + (columns.label is not None) + (columns.user is not None)
+            end = first + len(self._quality.names)
+            cells = [None if row is None else row[first:end] for row in others_of(rows)]
+            values = self._quality.treat(values, cells, self._faults)
+        return self._categories.treat(values)
 
     def _times(self, rows: Rows) -> list[float | None]:
         """The event time of each row, where it has one that can be read."""

@@ -21,6 +21,12 @@ from shoal.producers.files.replay import Columns, Replay
 from shoal.producers.files.split import CLIENTS_MAX, RULES, split_of
 from shoal.producers.files.times import ORDERS
 from shoal.producers.people import remarks_on_people
+from shoal.producers.quality import (
+    BAD_QUALITY_MEANS,
+    QUALITY_MEANS,
+    bad_quality_of,
+    quality_by_position,
+)
 from shoal.producers.repeats import SourceFiles
 from shoal.producers.source import Source
 from shoal.producers.source_type import (
@@ -76,7 +82,16 @@ class FilesSettings(SourceSettings):
         default="", description="encoding of the files, as cp1252; none: found in the file"
     )
     na_values: tuple[str, ...] = Field(default=(), strict=False, description=NA_VALUES_MEANS)
+    quality: dict[str, str] = Field(
+        default_factory=dict, description=QUALITY_MEANS.format(column="column")
+    )
+    bad_quality: tuple[str, ...] = Field(default=(), strict=False, description=BAD_QUALITY_MEANS)
     missing: MissingOfSource = Field(default="", description=MISSING_MEANS)
+
+    def check(self, contract: Contract) -> None:
+        """Check that columns of quality are of features. Raises `SettingsError`."""
+        quality_by_position(self.quality, contract, "files")
+        bad_quality_of(self.bad_quality)
 
 
 def with_settings(options: Mapping[str, Any], config: Config) -> dict[str, Any]:
@@ -186,6 +201,7 @@ class FilesSource(PumpedSource):
             "helper_keys": (),
             "clients": None,
             "client_column": None,
+            "bad_quality": (),
             **options,
         }
         plan = plan_of([*options["data"], *options["files"]], init_options)
@@ -240,6 +256,8 @@ class FilesSource(PumpedSource):
             options["label_column"] or None,
             options["user_column"] or None,
             codes_of(contract),
+            quality_by_position(options.get("quality", {}), contract, "files"),
+            tuple(options.get("bad_quality", ())),
         )
         return Replay(
             [*options["data"], *options["files"]],

@@ -37,7 +37,8 @@ class RecordReader:
         self._wanted = []
         for place, feature in enumerate(contract.features):
             path = settings.fields.get(feature.name) or quoted_path([feature.name])
-            self._wanted.append(TopicField(place, path, codes.get(place)))
+            quality = settings.quality.get(feature.name, "")
+            self._wanted.append(TopicField(place, path, codes.get(place), quality))
         missing = missing_of(settings.missing, contract)
         self.gaps = Gaps(missing, contract.learns_gaps, faults)
 
@@ -62,6 +63,9 @@ class RecordReader:
         parsed = parse_payload(payload, self._wanted, self._settings, max(arrival, 0.0))
         if parsed.values is None or not self._is_usable(parsed.faults):
             return parsed._replace(values=None, faults=parsed.faults or ["incomplete"])
+        # A message that is of use all the same is not rejected, and its bad values are counted.
+        if "bad_quality" in parsed.faults:
+            self._faults["bad_quality"] += parsed.faults.count("bad_quality")
         return parsed
 
     def reading(self, client: str, parsed: ParsedPayload) -> SourceReading | None:
@@ -80,7 +84,7 @@ class RecordReader:
         values are filled or learnt as gaps."""
         if not faults:
             return True
-        return self.gaps.treats and set(faults) <= {"missing", "undeclared"}
+        return self.gaps.treats and set(faults) <= {"missing", "undeclared", "bad_quality"}
 
 
 def message_reader(

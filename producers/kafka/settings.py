@@ -12,6 +12,12 @@ from shoal.config.extension_settings import SourceSettings
 from shoal.config.settings import Config
 from shoal.errors import SettingsError
 from shoal.producers.messages import DATE_FORMAT_MEANS, PATH, TIMEZONE_MEANS, time_reader_of
+from shoal.producers.quality import (
+    BAD_QUALITY_MEANS,
+    QUALITY_MEANS,
+    bad_quality_of,
+    quality_by_position,
+)
 from shoal.producers.values import MISSING_MEANS, NA_VALUES_MEANS, MissingOfSource, missing_of
 from shoal.transports.kafka.settings import BrokerAccess
 
@@ -55,6 +61,10 @@ class KafkaSourceSettings(SourceSettings, BrokerAccess):
     timezone: str = Field(default="", description=TIMEZONE_MEANS)
     date_format: str = Field(default="", description=DATE_FORMAT_MEANS)
     na_values: tuple[str, ...] = Field(default=(), strict=False, description=NA_VALUES_MEANS)
+    quality: dict[str, str] = Field(
+        default_factory=dict, description=QUALITY_MEANS.format(column="field")
+    )
+    bad_quality: tuple[str, ...] = Field(default=(), strict=False, description=BAD_QUALITY_MEANS)
     ahead_s: float = Field(
         default=60.0,
         ge=0,
@@ -71,6 +81,7 @@ class KafkaSourceSettings(SourceSettings, BrokerAccess):
         if self.address and not re.match("(?i)kafka://", self.address):
             raise ValueError("address: write kafka://host:port")
         paths = {f"fields.{name}": path for name, path in self.fields.items()}
+        paths |= {f"quality.{name}": path for name, path in self.quality.items()}
         optional = {"time": self.time, "client": self.client, "user_id": self.user_id}
         for name, path in optional.items():
             if path:
@@ -89,6 +100,8 @@ class KafkaSourceSettings(SourceSettings, BrokerAccess):
         Raises `SettingsError`.
         """
         time_reader_of(self.timezone, self.date_format)
+        quality_by_position(self.quality, contract, "kafka")
+        bad_quality_of(self.bad_quality)
         if missing_of(self.missing, contract) == "hold" and self.user_id:
             raise SettingsError(
                 '[kafka]: user_id and missing = "hold" exclude each other: a last value may be of'

@@ -13,6 +13,12 @@ from shoal.config.extension_settings import SourceSettings
 from shoal.config.settings import Config
 from shoal.errors import SettingsError
 from shoal.producers.messages import DATE_FORMAT_MEANS, PATH, TIMEZONE_MEANS, time_reader_of
+from shoal.producers.quality import (
+    BAD_QUALITY_MEANS,
+    QUALITY_MEANS,
+    bad_quality_of,
+    quality_by_position,
+)
 from shoal.producers.values import NA_VALUES_MEANS, MissingOfSource, missing_of
 
 PLACE = re.compile(r"(?P<topic>(?:[^#\0]*/)?#|[^#\0]+)(?:#(?P<field>[^#]+))?")
@@ -115,6 +121,11 @@ class MqttSettings(SourceSettings):
     timezone: str = Field(default="", description=TIMEZONE_MEANS)
     date_format: str = Field(default="", description=DATE_FORMAT_MEANS)
     na_values: tuple[str, ...] = Field(default=(), strict=False, description=NA_VALUES_MEANS)
+    quality: dict[str, str] = Field(
+        default_factory=dict,
+        description=QUALITY_MEANS.format(column="field (JSON) of the same message"),
+    )
+    bad_quality: tuple[str, ...] = Field(default=(), strict=False, description=BAD_QUALITY_MEANS)
     ahead_s: float = Field(
         default=60.0,
         ge=0,
@@ -177,9 +188,22 @@ class MqttSettings(SourceSettings):
                 raise ValueError(NOT_OF_OTHERS)
         return self
 
+    @model_validator(mode="after")
+    def _has_quality_in_fields(self) -> Self:
+        for feature, field in self.quality.items():
+            place = self.topics.get(feature, "#field")
+            if not PATH.fullmatch(field) or "#" not in place.removesuffix("#"):
+                raise ValueError(
+                    f"quality.{feature}: write a field of the JSON messages of its topic, a.b for b"
+                    " in a; a plain number has none"
+                )
+        return self
+
     def check(self, contract: Contract) -> None:
         """Check that there are no topics, or one for each feature. Raises `SettingsError`."""
         time_reader_of(self.timezone, self.date_format)
+        quality_by_position(self.quality, contract, "mqtt")
+        bad_quality_of(self.bad_quality)
         if missing_of(self.missing, contract) == "hold" and self.user_id:
             raise SettingsError(f"[mqtt]: {NOT_OF_OTHERS}")
         features = [feature.name for feature in contract.features]

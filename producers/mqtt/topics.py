@@ -40,7 +40,9 @@ def topics_of(
             raise SettingsError(
                 f"[mqtt.topics] {feature.name}: a topic has at most {TOPIC_BYTES_MAX} bytes"
             )
-        wanted.setdefault(topic, []).append(TopicField(place, field, codes.get(place)))
+        wanted.setdefault(topic, []).append(
+            TopicField(place, field, codes.get(place), settings.quality.get(feature.name, ""))
+        )
     for topic, features in wanted.items():
         # A plain number is also JSON, so that it would not be known which of both a message is.
         are_plain = [feature.field == "" for feature in features]

@@ -24,6 +24,7 @@ OPTIONS: Mapping[str, Any] = {
     **{"encoding": None, "decimal": None, "na_values": (), "date_format": None, "timezone": None},
     **{"time_columns": (), "client_column": None, "name": None, "private": False},
     **{"concerns": None, "person_column": None, "helper_keys": (), "clients": None},
+    "bad_quality": (),
 }
 """the options of `shoal init`, none given"""
 

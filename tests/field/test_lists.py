@@ -71,9 +71,11 @@ def test_fields_that_are_not_read_are_named_with_the_reason() -> None:
 
 def test_the_recipe_makes_objects_of_lists(jq: str) -> None:
     page = PAGE.read_text(encoding="utf-8")
-    (of_senml,) = re.findall(r"jq -c --unbuffered '(.*)'", page)
+    of_long, of_senml = re.findall(r"jq -c --unbuffered '(.*?)'", page)
     (of_kepserver,) = re.findall(r"with `(\{time: .*)`", page)
+    long = {"device": "d1", "sensor": "temp", "value": 14.5, "ts": 1_700_000_000}
     for recipe, message, expected in (
+        (of_long, long, {"device": "d1", "ts": 1_700_000_000, "temp": 14.5}),
         (of_senml, SENML, {"client": "urn:dev:1:", "time": 1_700_000_000, "temp": 14.5, "hum": 35}),
         (of_kepserver, KEPSERVER, {"time": 1_700_000_000_000, "line.temp": 14.5, "line.hum": 35}),
     ):
