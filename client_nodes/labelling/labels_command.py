@@ -137,7 +137,7 @@ def _client_log(config: Config, client: str, model: str) -> Iterator[Log]:
     folder = config.client.folder / check_client_name(client)
     if not (folder / "readings.db").exists():
         raise SettingsError(f"{folder} has no readings; check --name and [client] folder")
-    with closing(open_client_log(config, client)) as readings:
+    with closing(open_client_log(config, client, read_only=True)) as readings:
         readings.ensure(READINGS, readings_settings(config.client))
         ensure_label_topics(readings)
         if not config.client.label and not any(end for _, end in readings.bounds(LABELS).values()):

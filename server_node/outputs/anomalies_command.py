@@ -147,7 +147,7 @@ def anomalies(
     """
     config = load_config(file)
     chosen = chosen_model(model, config.resolved.models, file)
-    with closing(open_federation_log(config)) as log:
+    with closing(open_federation_log(config, read_only=True)) as log:
         ensure_topics(log, config.contract, config.log)
         agreed = contract_in(log, config.resolved)
         source = LoggedHistory(log, agreed, chosen)

@@ -362,7 +362,7 @@ def changes(  # noqa: PLR0913, PLR0917 - one argument for each option
     chosen = chosen_model(model, config.resolved.models, file)
     if form in FORMATS and out is None:
         raise SettingsError(f"a picture needs --out FILE.{form}")
-    with closing(open_federation_log(config)) as log:
+    with closing(open_federation_log(config, read_only=True)) as log:
         ensure_topics(log, contract, config.log)
         after = (_seconds(first), _seconds(end))
         before = (_seconds(before_from), _seconds(before_to))

@@ -35,10 +35,11 @@ def quarantine(file: Path, release: bool, reason: str, as_json: bool, client: st
     is started later reads it then; a --rebuild repeats it at the same place. A client that is named
     "list" needs --reason or --release.
     """
-    with opened_log(file) as (config, log):
-        if client == LIST and not release and not reason:
+    if client == LIST and not release and not reason:
+        with opened_log(file, read_only=True) as (config, log):
             _print_list(quarantined_clients(config, log), as_json)
-            return
+        return
+    with opened_log(file) as (config, log):
         action = "release" if release else "quarantine"
         request_quarantine(config, log, client, action, reason)
     _print_requested(client, action, as_json)

@@ -17,10 +17,13 @@ from shoal.transports.base import Log
 
 
 @contextmanager
-def opened_log(file: Path) -> Iterator[tuple[Config, Log]]:
-    """The settings in a federation file, and the log of the federation, which has the topics."""
+def opened_log(file: Path, *, read_only: bool = False) -> Iterator[tuple[Config, Log]]:
+    """The settings in a federation file, and the log of the federation, which has the topics.
+
+    `read_only`: publish nothing, and change no file.
+    """
     config = load_config(file)
-    with closing(open_federation_log(config)) as log:
+    with closing(open_federation_log(config, read_only=read_only)) as log:
         ensure_topics(log, config.contract, config.log)
         yield config, log
 

@@ -27,7 +27,7 @@ from shoal.server_node.outputs.alert_rules import Event, load_rules
 from shoal.server_node.outputs.forwarding import Forwarder, Topic
 from shoal.server_node.outputs.sinks.base import Sinks
 from shoal.telemetry.events import log_event, start_logging
-from shoal.transports import open_log
+from shoal.transports import open_log_to_read
 from shoal.transports.base import Log, Record, beginning
 
 IDS_MAX = 10_000
@@ -173,12 +173,12 @@ def _checkpoint(config: Config, client: str | None) -> Checkpoint:
 
 @contextmanager
 def _events_log(config: Config, client: str | None) -> Iterator[tuple[Log, Topic]]:
-    """The log that has the events of the federation, or of one client, and its topic.
+    """The log that has the events of the federation, or of one client, to be read, and its topic.
 
     Raises `SettingsError`.
     """
     if client is None:
-        with closing(open_log(config.log)) as log:
+        with closing(open_log_to_read(config.log)) as log:
             ensure_topics(log, config.contract, config.log)
             yield log, Topic(config.contract.events_topic, ClusterEventMessage.decode)
         return
@@ -186,7 +186,7 @@ def _events_log(config: Config, client: str | None) -> Iterator[tuple[Log, Topic
         raise SettingsError(
             f"{config.client.folder / client} has no readings; check --client and [client] folder"
         )
-    with closing(open_client_log(config, client)) as log:
+    with closing(open_client_log(config, client, read_only=True)) as log:
         ensure_label_topics(log)
         yield log, Topic(SITE_EVENTS, SiteEvent.decode)
 

@@ -39,7 +39,7 @@ from shoal.server_node.history.shares import client_name
 from shoal.server_node.outputs.encoding import as_json as encoded
 from shoal.server_node.outputs.encoding import plain
 from shoal.server_node.outputs.history_views import cycles_view
-from shoal.transports import open_log
+from shoal.transports import open_log_to_read
 
 Row = list[Any]
 """values in the order of `COLUMNS`; the time in seconds since 1970"""
@@ -201,7 +201,7 @@ def export(
     chosen = chosen_model(model, config.resolved.models, file)
     if form == PARQUET and out is None:
         raise SettingsError("parquet needs --out FILE")
-    with closing(open_log(config.log)) as log:
+    with closing(open_log_to_read(config.log)) as log:
         ensure_topics(log, config.contract, config.log)
         source = LoggedHistory(log, contract_in(log, config.resolved), chosen)
         start = -math.inf if first is None else first.replace(tzinfo=UTC).timestamp()
@@ -232,7 +232,7 @@ def show_cycles(file: Path, model: str | None, chance: float, as_json: bool) -> 
     """
     config = load_config(file)
     chosen = chosen_model(model, config.resolved.models, file)
-    with closing(open_federation_log(config)) as log:
+    with closing(open_federation_log(config, read_only=True)) as log:
         ensure_topics(log, config.contract, config.log)
         source = LoggedHistory(log, contract_in(log, config.resolved), chosen)
         cycles = find_cycles(source, config.contract, chosen)

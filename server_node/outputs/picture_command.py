@@ -57,7 +57,7 @@ def picture(file: Path, out: Path, model: str | None, what: str, cluster: int | 
             "--of cluster needs --cluster ID; the page and `shoal events list` have the identities"
         )
     chosen = chosen_model(model, contract.models, file)
-    with closing(open_federation_log(config)) as log:
+    with closing(open_federation_log(config, read_only=True)) as log:
         ensure_topics(log, config.contract, config.log)
         data = read_picture(log, contract, chosen)
         if what == "changes":

@@ -40,7 +40,7 @@ def rules(file: Path, model: str | None, as_json: bool) -> None:
     config = load_config(file)
     contract = config.resolved
     chosen = _predicting_model(contract, model)
-    with closing(open_federation_log(config)) as log:
+    with closing(open_federation_log(config, read_only=True)) as log:
         ensure_topics(log, config.contract, config.log)
         snapshot = newest_snapshot(contract, log, chosen)
     lineage = lineage_of(snapshot, view_of(snapshot, contract))

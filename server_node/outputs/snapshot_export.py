@@ -68,7 +68,7 @@ def export(file: Path, model: str | None, form: str | None, out: Path) -> None:
         raise SettingsError(
             f"--out {out}: no format has this suffix; give --format {', '.join(WRITERS)}"
         )
-    with closing(open_federation_log(config)) as log:
+    with closing(open_federation_log(config, read_only=True)) as log:
         ensure_topics(log, config.contract, config.log)
         newest = newest_snapshot(contract, log, chosen)
     lineage = lineage_of(newest, view_of(newest, contract))

@@ -181,7 +181,7 @@ def _changes(config: Config) -> str:
     """What the file changes of the federation's contract. Raises `SettingsError` where it cannot,
     and as the log."""
     agreed = config.contract
-    with closing(open_federation_log(config)) as log:
+    with closing(open_federation_log(config, read_only=True)) as log:
         ensure_topics(log, agreed, config.log)
         record = latest(log, agreed.snapshots_topic).get(CONTRACT_KEY)
         chain = published_contracts(record, agreed.federation)
@@ -199,7 +199,7 @@ def _changes(config: Config) -> str:
 def _model_states(config: Config) -> dict[str, str]:
     """name -> the state of the model by its newest snapshot in the log. Raises as the log does."""
     contract = config.resolved
-    with closing(open_federation_log(config)) as log:
+    with closing(open_federation_log(config, read_only=True)) as log:
         ensure_topics(log, config.contract, config.log)
         newest = latest(log, contract.contract.snapshots_topic)
     states = {}

@@ -18,7 +18,7 @@ from shoal.errors import InvalidData, LogError
 from shoal.protocol.conflicts import INCARNATION_HEADER
 from shoal.protocol.rejected import VALUE_BYTES
 from shoal.protocol.topics import declared_topics, ensure_topics
-from shoal.transports import open_log
+from shoal.transports import open_log, open_log_to_read
 from shoal.transports.base import Log, Record, latest
 
 
@@ -69,7 +69,7 @@ def rejected() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per message.")
 def list_(file: Path, as_json: bool) -> None:
     """List the rejected messages: where each comes from, the reason, and its size."""
-    with _open_log(file) as (config, log):
+    with _log_to_read(file) as (config, log):
         found = _rejected_records(config, log)
         if not found:
             click.echo("No message has been rejected.", err=True)
@@ -95,7 +95,7 @@ def list_(file: Path, as_json: bool) -> None:
 )
 def show(file: Path, origin: str, raw: bool) -> None:
     """Show one message. ORIGIN is TOPIC/PARTITION/OFFSET, as `shoal rejected list` prints it."""
-    with _open_log(file) as (config, log):
+    with _log_to_read(file) as (config, log):
         record = _find(config, log, origin)
     if raw:
         sys.stdout.buffer.write(record.value or b"")
@@ -151,6 +151,14 @@ def requeue(file: Path, origin: str) -> None:
 def _open_log(file: Path) -> Iterator[tuple[Config, Log]]:
     config = load_config(file)
     with closing(open_log(config.log)) as log:
+        ensure_topics(log, config.contract, config.log)
+        yield config, log
+
+
+@contextmanager
+def _log_to_read(file: Path) -> Iterator[tuple[Config, Log]]:
+    config = load_config(file)
+    with closing(open_log_to_read(config.log)) as log:
         ensure_topics(log, config.contract, config.log)
         yield config, log
 

@@ -16,7 +16,7 @@ import math
 import secrets
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from decimal import ROUND_CEILING, Decimal
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from typing import Final, NamedTuple, Self
 from shoal.errors import InvalidState
 from shoal.files import make_private, sqlite_errors, writing
 from shoal.privacy.base import UnitName
+from shoal.read_only import read_unchanged
 
 NANO: Final = 10**9
 """an epsilon of 1 in the ledger's whole numbers, which are rounded up, so that sums of millions of
@@ -123,12 +124,15 @@ def read_spending(path: Path) -> dict[str, Spending]:
 
     Raises `InvalidState` if there is no ledger that can be read.
     """
+
+    def read(file: sqlite3.Connection) -> dict[str, Spending]:
+        # Before any other table is read: in another format it may have other columns.
+        if "about" in _tables(file) and _about(file).get("format") != FORMAT:
+            raise _of_another_version(path)
+        return {owner: _spending(file, owner) for owner in _owners(file)}
+
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as file:
-            # Before any other table is read: in another format it may have other columns.
-            if "about" in _tables(file) and _about(file).get("format") != FORMAT:
-                raise _of_another_version(path)
-            return {owner: _spending(file, owner) for owner in _owners(file)}
+        return read_unchanged(path, read)
     except sqlite3.DatabaseError as damaged:
         raise unreadable(path, str(damaged)) from None
 

@@ -28,7 +28,7 @@ from shoal.protocol.topics import READINGS, RELEASES, readings_settings
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.runtime.site_readings import SiteReadings
 from shoal.telemetry.events import log_event
-from shoal.transports import open_log
+from shoal.transports import open_log, open_log_to_read
 from shoal.transports.base import (
     Headers,
     Log,
@@ -40,6 +40,7 @@ from shoal.transports.base import (
     publish_batch,
 )
 from shoal.transports.sqlite.log import SqliteLog
+from shoal.transports.sqlite.reader import SqliteLogReader
 
 if TYPE_CHECKING:
     from shoal.protocol.ed25519 import PrivateKey, PublicKeys
@@ -141,13 +142,13 @@ class SignedTopic:
         return bool(signature) and self._accepted.have_signed(message, signature)
 
 
-def open_federation_log(config: Config, *, as_server: bool = False) -> Log:
+def open_federation_log(config: Config, *, as_server: bool = False, read_only: bool = False) -> Log:
     """The federation's log. Where `[log] server_keys` is set, only signed records of servers count.
 
-    `as_server`: sign as well. Raises `SettingsError` for a key that cannot be read, and as
-    `open_log` does.
+    `as_server`: sign as well; `read_only`: publish nothing, and change no file. Raises
+    `SettingsError` for a key that cannot be read, and as `open_log` does.
     """
-    log = open_log(config.log)
+    log = open_log_to_read(config.log) if read_only else open_log(config.log)
     file = config.log.server_keys
     try:
         own = None
@@ -246,24 +247,34 @@ def open_readings(config: Config, client: str, folder: Path | None = None) -> Lo
     return _on_brokers(config, client, None)
 
 
-def open_client_log(config: Config, client: str, of_site: Log | None = None) -> Log:
+def open_client_log(
+    config: Config, client: str, of_site: Log | None = None, *, read_only: bool = False
+) -> Log:
     """The log of a client: its readings, rejected readings and labels.
 
     The last two are always in its folder. `of_site`: the log of its readings where a host has those
-    of a site in one file; None: that file is opened, to be read. Raises as `open_log` does.
+    of a site in one file; None: that file is opened, to be read. `read_only`: publish nothing, and
+    change no file. Raises as `open_log` does.
     """
     if config.host.client:
-        return _of_site(config, client, of_site)
+        return _of_site(config, client, of_site, read_only)
     if not config.readings.address and config.readings_folder == config.client.folder:
-        return _in_folder(config, client, config.client.folder)
-    own = SqliteLog(config.client.folder / client / "readings.db")
+        return _in_folder(config, client, config.client.folder, read_only)
+    own = _own_log(config, client, read_only)
     if config.readings.address:
         return _on_brokers(config, client, own)
     try:
-        return SplitLog(_in_folder(config, client, config.readings_folder), READINGS, own)
+        readings = _in_folder(config, client, config.readings_folder, read_only)
+        return SplitLog(readings, READINGS, own)
     except BaseException:
         own.close()
         raise
+
+
+def _own_log(config: Config, client: str, read_only: bool) -> Log:
+    """The log in a client's folder."""
+    file = config.client.folder / client / "readings.db"
+    return SqliteLogReader(file) if read_only else SqliteLog(file)
 
 
 def site_file(config: Config) -> Path:
@@ -272,7 +283,7 @@ def site_file(config: Config) -> Path:
     return config.client.folder / "site.db"
 
 
-def _of_site(config: Config, client: str, of_site: Log | None) -> Log:
+def _of_site(config: Config, client: str, of_site: Log | None, read_only: bool) -> Log:
     with ExitStack() as stack:
         if of_site is None:
             file = site_file(config)
@@ -281,10 +292,10 @@ def _of_site(config: Config, client: str, of_site: Log | None) -> Log:
                     f"{file} is missing: no host has taken in readings of this site yet; check"
                     " [client] folder, or start `shoal host`"
                 )
-            site = SiteReadings(file, config.client.readings_bytes_max)
+            site = SiteReadings(file, config.client.readings_bytes_max, read_only=read_only)
             stack.callback(site.close)
             of_site = site.log_of(client, closes_file=True)
-        own = SqliteLog(config.client.folder / client / "readings.db")
+        own = _own_log(config, client, read_only)
         stack.pop_all()
         return SplitLog(of_site, READINGS, own)
 
@@ -303,9 +314,12 @@ def check_separate(readings: Log, log: Log) -> None:
         )
 
 
-def _in_folder(config: Config, client: str, folder: Path) -> Log:
+def _in_folder(config: Config, client: str, folder: Path, read_only: bool = False) -> Log:
     """Open the log in a client's folder, and give it the retention of the settings."""
-    log = SqliteLog(folder / client / "readings.db")
+    file = folder / client / "readings.db"
+    if read_only:
+        return SqliteLogReader(file)
+    log = SqliteLog(file)
     try:
         log.set_retention(READINGS, readings_settings(config.client))
     except BaseException:

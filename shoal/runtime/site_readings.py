@@ -19,9 +19,10 @@ from typing import Final, NamedTuple
 
 import msgpack
 
-from shoal.errors import InvalidState, LogError, OffsetOutOfRange
+from shoal.errors import InvalidState, LogError, LogUnavailable, OffsetOutOfRange
 from shoal.files import create_database, sqlite_errors, writing
 from shoal.protocol.topics import READINGS, RELEASES
+from shoal.read_only import ReadOnlyFile
 from shoal.transports.base import Headers, Log, Positions, Record, TopicSettings
 from shoal.transports.sqlite.schema import new_identity
 
@@ -83,11 +84,14 @@ class SiteReadings:
         path: Path,
         retain_bytes: int,
         identity_of: Callable[[str], bytes] = lambda _: new_identity(),
+        *,
+        read_only: bool = False,
     ) -> None:
         """`retain_bytes`: bytes of the newest readings that are kept of each client.
 
-        `identity_of`: 16 bytes for a client that is new, by default random. Raises `SettingsError`
-        for a file that this user may not write.
+        `identity_of`: 16 bytes for a client that is new, by default random. `read_only`: for a
+        command, which changes no file. Raises `SettingsError` for a file that this user may not
+        write.
         """
         self._path = path
         self._retain_bytes = retain_bytes
@@ -95,14 +99,19 @@ class SiteReadings:
         statements: list[tuple[str, tuple[str, ...]]] = [(table, ()) for table in _SCHEMA]
         about = ("format", FORMAT, "identity", new_identity().hex())
         statements.append(("INSERT INTO about VALUES (?, ?), (?, ?)", about))
+        self._unchanged: ReadOnlyFile | None = None
         with self._errors():
-            create_database(path, statements)
-            self._file = sqlite3.connect(
-                f"{path.absolute().as_uri()}?mode=rw",
-                uri=True,
-                timeout=WAIT_S,
-                isolation_level=None,
-            )
+            if read_only:
+                self._unchanged = ReadOnlyFile(path, WAIT_S)
+                self._file = self._unchanged.connection
+            else:
+                create_database(path, statements)
+                self._file = sqlite3.connect(
+                    f"{path.absolute().as_uri()}?mode=rw",
+                    uri=True,
+                    timeout=WAIT_S,
+                    isolation_level=None,
+                )
             try:
                 self._open()
             except BaseException:
@@ -201,6 +210,9 @@ class SiteReadings:
                         break
                     headers = msgpack.unpackb(packed, use_list=False)
                     records.append(Record(READINGS, 0, at, taken_in_ms, None, value, headers))
+        if self._unchanged is not None and not self._unchanged.is_current:
+            # It was opened as a file that nobody writes.
+            raise LogUnavailable(f"{self._path}: a host has opened it meanwhile; try again")
         return records
 
     def notes(self, name: str, place: int, limit: int) -> list[Record]:
@@ -270,6 +282,13 @@ class SiteReadings:
             raise InvalidState(f"{self._path}: written by another version of shoal; run that one")
         self.identity = str(about["identity"])
         """name given at random when the file was made; a copy has the same"""
+        if self._unchanged is None:
+            self._prepare()
+        rows = self._file.execute("SELECT * FROM clients ORDER BY number").fetchall()
+        clients = [_Client(*row) for row in rows]
+        self._clients = {client.name: client for client in clients}
+
+    def _prepare(self) -> None:
         self._file.execute("PRAGMA journal_mode = WAL")
         # How far was read is stored with what was read, and clients publish what they learnt from
         # it at once: a power cut must take neither back.
@@ -278,9 +297,6 @@ class SiteReadings:
         # What retention removes is overwritten: readings must not outlive it in free pages.
         self._file.execute("PRAGMA secure_delete = ON")
         self._file.execute("PRAGMA journal_size_limit = 67108864")
-        rows = self._file.execute("SELECT * FROM clients ORDER BY number").fetchall()
-        clients = [_Client(*row) for row in rows]
-        self._clients = {client.name: client for client in clients}
 
     def _errors(self) -> AbstractContextManager[None]:
         return sqlite_errors(

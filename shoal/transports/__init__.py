@@ -11,7 +11,7 @@ from shoal.config.settings import HostSettings, LogSettings, ReadingsSettings
 from shoal.errors import SettingsError
 from shoal.transports.base import Log, Transport
 
-__all__ = ["check_installed", "open_log"]
+__all__ = ["check_installed", "open_log", "open_log_to_read"]
 
 
 def open_log(where: str | LogSettings | ReadingsSettings | HostSettings) -> Log:
@@ -23,6 +23,15 @@ def open_log(where: str | LogSettings | ReadingsSettings | HostSettings) -> Log:
     """
     transport, location, settings = _parts_of(where)
     return transport.open(location, settings)
+
+
+def open_log_to_read(where: str | LogSettings | ReadingsSettings | HostSettings) -> Log:
+    """The log that `open_log` would open, for a command that publishes nothing and changes no file.
+
+    Raises as `open_log` does.
+    """
+    transport, location, settings = _parts_of(where)
+    return transport.open_to_read(location, settings)
 
 
 def check_installed(where: str | LogSettings | ReadingsSettings | HostSettings) -> None:

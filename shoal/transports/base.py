@@ -331,6 +331,14 @@ class Transport:
         """
         raise NotImplementedError
 
+    def open_to_read(self, location: str, settings: Settings) -> Log:
+        """The log at `location` for a command that publishes nothing, and must not change it.
+
+        A topic that is declared with `ensure` and is missing is not created: it has no records.
+        Where reading changes nothing in any case, the log that `open` opens will do.
+        """
+        return self.open(location, settings)
+
     def resolve(self, location: str, file: Path) -> str:
         """The location with its relative paths made relative to the federation file; unchanged if
         it holds no path."""

@@ -370,6 +370,13 @@ def test_old_readings_of_a_client_are_removed_beyond_its_limit(tmp_path: Path) -
         assert again.positions(b"source") == {0: 5}
         with pytest.raises(InvalidState, match="another host"):
             again.take_in([], b"source", {0: 4}, {0: 6})
+    with closing(SiteReadings(tmp_path / "site.db", 500, read_only=True)) as to_read:
+        assert to_read.log_of("b").read(READINGS, {0: 4})[0][0].value == b"x" * 1000
+        with closing(SiteReadings(tmp_path / "site.db", 500)) as host:
+            host.take_in([], b"source", {0: 5}, {0: 6})
+        with pytest.raises(LogUnavailable, match="opened it meanwhile"):
+            to_read.log_of("b").read(READINGS, {0: 4})
+    assert [path.name for path in tmp_path.iterdir()] == ["site.db"]
 
 
 def test_a_topic_of_a_broker_is_taken_in_and_read_on_after_a_restart(

@@ -16,7 +16,8 @@ import pytest
 from shoal.errors import LogError, LogUnavailable, OffsetOutOfRange
 from shoal.transports.base import Headers, RecordBatch, TopicSettings
 from shoal.transports.sqlite.log import QUIET_POLL_S, SqliteLog
-from shoal.transports.sqlite.schema import connect, writing
+from shoal.transports.sqlite.reader import SqliteLogReader
+from shoal.transports.sqlite.schema import add_batches, connect, writing
 from tests.transports.embedded import MIB, TOPIC, everything, locked, opened, values
 
 
@@ -516,13 +517,18 @@ LAYOUT_2 = """
 """as the commits until November 2026 have made a log"""
 
 
-def test_a_log_of_the_layout_before_is_read_and_written_on(path: Path) -> None:
+def test_a_log_of_the_layout_before_is_refused_until_it_is_upgraded(path: Path) -> None:
     with closing(sqlite3.connect(path)) as db:
         db.executescript(
             "PRAGMA page_size = 16384; PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL;"
         )
         db.executescript(LAYOUT_2)
-        with closing(SqliteLog(path)) as log, closing(SqliteLog(path)) as other:
+        for kind in (SqliteLog, SqliteLogReader):
+            with pytest.raises(LogError, match=r"in layout 2 of an older .* `shoal upgrade`"):
+                kind(path)
+        with writing(db):
+            add_batches(db)
+        with closing(SqliteLog(path)) as log, closing(SqliteLogReader(path)) as other:
             assert log.bounds(TOPIC) == {0: (3, 5), 1: (0, 0)}
             kept, after = log.read(TOPIC, {0: 3, 1: 0})
             assert [(one.offset, one.value, one.headers) for one in kept] == [
@@ -547,6 +553,3 @@ def test_a_log_of_the_layout_before_is_read_and_written_on(path: Path) -> None:
             log.publish(TOPIC, b"", partition=0)
             log.flush()
             assert log.bounds(TOPIC)[0] == (8, 11)
-        # A process of the older shoal that has the file open finds no table of its own.
-        with pytest.raises(sqlite3.OperationalError, match="no such table"):
-            db.execute("SELECT offset FROM records_1_0")

@@ -22,6 +22,14 @@ class SqliteTransport(Transport):
 
         return SqliteLog(location)
 
+    def open_to_read(self, location: str, settings: Settings) -> Log:
+        """See `Transport.open_to_read`."""
+        from shoal.transports.sqlite.reader import (  # noqa: PLC0415 - for commands that only read
+            SqliteLogReader,
+        )
+
+        return SqliteLogReader(location)
+
     def resolve(self, location: str, file: Path) -> str:
         """See `Transport.resolve`."""
         return str(resolve_path(Path(location), file))

@@ -106,10 +106,11 @@ class SqliteLog:
         self._read_s = time.monotonic()
         """time at which a read has last found a record, monotonic"""
         self._wal_bytes_allowed = WAL_BYTES_MAX
-        self._connection: sqlite3.Connection | None = connect(
-            self._path, durable=durable, file_bytes_max=file_bytes_max, wait_s=wait_s
-        )
-        self._inode = self._path.stat().st_ino
+        self._durable = durable
+        self._file_bytes_max = file_bytes_max
+        self._inode = 0
+        """number of the open file in its file system"""
+        self._connection: sqlite3.Connection | None = self._connect()
 
     def ensure(self, topic: str, settings: TopicSettings | None = None) -> None:
         """See `Log.ensure`; without settings an existing topic keeps its own. `SettingsError` for
@@ -278,6 +279,16 @@ class SqliteLog:
             self._connection = None
             with log_file_errors(self._path):
                 connection.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = connect(
+            self._path,
+            durable=self._durable,
+            file_bytes_max=self._file_bytes_max,
+            wait_s=self._wait_s,
+        )
+        self._inode = self._path.stat().st_ino
+        return connection
 
     @contextmanager
     def _open(self, wait_s: float | None = None) -> Iterator[sqlite3.Connection]:

@@ -72,8 +72,8 @@ def _boot() -> str:
 APPLICATION_ID = 0x53484F4C
 """'SHOL', which `file` and `PRAGMA application_id` show for a log of shoal"""
 SCHEMA_VERSION = 3
-UPGRADED = 2
-"""layout without `batch_records`, whose tables are changed when such a file is opened"""
+BEFORE_BATCHES = 2
+"""layout whose rows are one record each: `shoal upgrade` adds the column `batch_records`"""
 
 PAGE_BYTES = 16 * 1024
 CACHE_BYTES = 512 * 1024
@@ -223,7 +223,7 @@ def _when_unlocked(db: sqlite3.Connection, path: Path, wait_s: float) -> None:
 
 
 def _prepare(db: sqlite3.Connection, path: Path) -> None:
-    found = _version(db, path)
+    found = layout_of(db, path)
     if found is None:  # both have an effect only before the first page is written
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -231,23 +231,24 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
     if found == SCHEMA_VERSION:
         return
     with writing(db):
-        found = _version(db, path)  # another process may have been faster
-        if found is None:
-            for table in _TABLES:
-                db.execute(table)
-            # Tells a log from the database of any other program, before anything is written into
-            # it.
-            db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        elif found == UPGRADED:
-            _upgrade(db)
-        db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        if layout_of(db, path) is None:  # another process may have been faster
+            create_tables(db)
 
 
-def _version(db: sqlite3.Connection, path: Path) -> int | None:
+def create_tables(db: sqlite3.Connection) -> None:
+    """Make a log of an empty database."""
+    for table in _TABLES:
+        db.execute(table)
+    # Tells a log from the database of any other program, before anything is written into it.
+    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def layout_of(db: sqlite3.Connection, path: Path) -> int | None:
     """The layout of the file; None as long as it has no tables.
 
     Raises `LogError`, before any write, for another program's database and for a layout that is not
-    known.
+    this one.
     """
     if not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
         return None
@@ -255,25 +256,27 @@ def _version(db: sqlite3.Connection, path: Path) -> int | None:
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
         raise LogError(f"log {path}: a database of another program; give the log another path")
-    if version not in (SCHEMA_VERSION, UPGRADED):
+    if version > SCHEMA_VERSION:
         raise LogError(
             f"log {path}: in layout {version}, this shoal knows {SCHEMA_VERSION}; upgrade shoal, "
             "or move the file"
         )
+    if version < SCHEMA_VERSION:
+        raise LogError(
+            f"log {path}: in layout {version} of an older shoal, this one has {SCHEMA_VERSION};"
+            " stop all processes that use it, then run `shoal upgrade` on its folder"
+        )
     return int(version)
 
 
-def _upgrade(db: sqlite3.Connection) -> None:
-    """Change the tables of layout 2, whose rows are one record each, within a transaction.
-
-    They get another name: a process of an older shoal that has the file open would take the rows of
-    batches for single records. It finds no table instead, and ends with an error.
-    """
+def add_batches(db: sqlite3.Connection) -> None:
+    """Change a log of layout `BEFORE_BATCHES` to the next one, within a transaction."""
     for number, partitions in db.execute("SELECT number, partitions FROM topics").fetchall():
         for partition in range(partitions):
             table = rows_table(number, partition)
             db.execute(f"ALTER TABLE records_{number:d}_{partition:d} RENAME TO {table}")
             db.execute(f"ALTER TABLE {table} ADD COLUMN batch_records INTEGER")
+    db.execute(f"PRAGMA user_version = {BEFORE_BATCHES + 1}")
 
 
 SPARE_PAGES = 256
