@@ -63,6 +63,7 @@ SECTIONS = {
     "Upkeep": {
         "topics": "create and check the topics of a federation",
         "rejected": "print messages that were rejected",
+        "upgrade": "bring files to the formats of this version",
         "kernels": "compile the kernels now",
         "reproduce": "run the experiment of a paper again",
     },
@@ -216,15 +217,27 @@ def _unavailable(name: str, why: str, error: str = "") -> click.Command:
     epilog=f"{EXIT_CODES} Every option can be given as an environment variable, "
     f"{VARIABLE}_<COMMAND>_<OPTION>.",
 )
-@click.version_option(__version__, prog_name="shoal")
+@click.option("--version", is_flag=True, help="Show the version and exit.")
+@click.option(
+    "--formats",
+    is_flag=True,
+    help="With --version: the formats of all files, states and messages, each with its number.",
+)
 @click.pass_context
-def shoal(context: click.Context) -> None:
+def shoal(context: click.Context, version: bool, formats: bool) -> None:
     """Streaming, continual, federated clustering of private sensor readings.
 
     Start with `shoal demo`. With your own readings, `shoal init DATA` writes a federation file, and
     `shoal run FILE DATA` clusters them in one process. Of several machines, one runs `shoal
     server`, and each site runs `shoal client` and `shoal producer`.
     """
+    if version or formats:
+        click.echo(f"shoal, version {__version__}")
+        if formats:
+            from shoal.cli.formats import format_lines  # noqa: PLC0415 - it imports all processes
+
+            click.echo("\n".join(format_lines()))
+        context.exit()
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 

@@ -20,6 +20,7 @@ import math
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from functools import cached_property, lru_cache
+from typing import Final
 
 import numpy as np
 
@@ -168,7 +169,8 @@ def _table(cumulative: list[Decimal]) -> Words:
     return np.array(entries, dtype=np.uint64)
 
 
-_VERSION = b"shoal counts 1"
+VERSION: Final = 1
+_DOMAIN = f"shoal counts {VERSION}".encode()
 
 
 class CountMechanism:
@@ -194,7 +196,7 @@ class CountMechanism:
         # the same bytes.
         self._prefix = (
             key
-            + _VERSION
+            + _DOMAIN
             + source
             + noise.digest()
             + hashlib.sha256(client.encode()).digest()

@@ -44,7 +44,7 @@ ENDS = {"rejected show": 4, "rules": 2}
 WRITERS = {
     *("client", "helper", "host", "producer", "replica", "run", "server"),
     *("clients forget", "confirm", "enroll", "events forward", "labels relabel", "mute", "name"),
-    *("rejected requeue", "replay", "topics ensure", "unlearn", "wake"),
+    *("rejected requeue", "replay", "topics ensure", "unlearn", "upgrade", "wake"),
 }
 """processes, and commands that publish or make something in the federation"""
 APART = {

@@ -7,6 +7,7 @@ cluster). `before-0.1` is of November 2026.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -17,6 +18,8 @@ import pytest
 from tests.house.test_readers import digests
 
 PROMISED = sorted((Path(__file__).parent / "promised").glob("*.tar.gz"))
+READ = {"events list": "night shift", "history export": "night shift"}
+"""commands that read what they have published, once the log is upgraded"""
 OLDER_LOG = ".db: in layout 2 of an older shoal"
 REFUSED = {
     "server --until-idle 1 --no-page": OLDER_LOG,
@@ -25,6 +28,7 @@ REFUSED = {
     "snapshot export --out clusters.json": OLDER_LOG,
     "events list": OLDER_LOG,
     "topics ensure": OLDER_LOG,
+    "upgrade data": "Nothing was changed",
 }
 """commands that the versions before the first release are refused by, with what they say"""
 
@@ -38,6 +42,17 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return folder
 
 
+@pytest.fixture(scope="module")
+def upgraded(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the log alone of that version, upgraded to today's."""
+    folder = tmp_path_factory.mktemp("upgraded")
+    (folder / "data").mkdir()
+    shutil.copy(written / "plant.toml", folder)
+    shutil.copy(written / "data" / "federation.db", folder / "data")
+    assert "format 2 to" in run(folder, "upgrade data").stdout
+    return folder
+
+
 def run(folder: Path, words: str) -> subprocess.CompletedProcess[str]:
     command = [str(Path(sys.executable).parent / "shoal"), *words.split(), "--config", "plant.toml"]
     ended = subprocess.run(
@@ -45,6 +60,12 @@ def run(folder: Path, words: str) -> subprocess.CompletedProcess[str]:
     )
     assert "Traceback" not in ended.stderr, ended.stderr
     return ended
+
+
+@pytest.mark.parametrize("words", READ)
+def test_a_log_that_was_upgraded_is_read(upgraded: Path, words: str) -> None:
+    ended = run(upgraded, words)
+    assert (ended.returncode, READ[words] in ended.stdout) == (0, True), ended.stderr
 
 
 @pytest.mark.parametrize("words", REFUSED)
