@@ -75,7 +75,9 @@ def upgrade(folder: Path, logs: Iterable[Path] = ()) -> Upgraded:
     _check_folder(folder)
     _tidy(folder)
     for path in logs:
-        _check_log(path)
+        # One in the folder is upgraded with it.
+        if not path.absolute().is_relative_to(folder.absolute()):
+            _check_log(path)
     paths = [path for path in files_in(folder) if is_database(path)]
     # Before anything is copied: a folder of gigabytes that is refused is refused at once.
     before = _checked(looked_at(path) for path in paths)
