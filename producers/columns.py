@@ -10,6 +10,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -36,12 +37,13 @@ from shoal.protocol.no_value import is_no_value
 
 Kind = Literal["feature", "time", "client", "person", "label", "quality", "left out"]
 
-_THINGS = "device|sensor|station|machine|client|room|mote|user|site|node|engine"
+_THINGS = "dev|device|sensor|station|machine|client|room|mote|user|site|node|engine"
 _NAMES: Mapping[Kind, re.Pattern[str]] = {
     "time": re.compile(
         r"((received|reported|recorded|measured|event|sample|mess|log|obs|utc|local)[_ -]?)?"
         r"(date|time|datum|zeit)([_ -]?(utc|local|cet|stamp|ms|ns|s))?|"
-        r"timestamp([_ -]?(utc|local|ms|us|ns|s))?|zeitstempel|date[_ -]?time|uhrzeit|"
+        r"timestamp([_ -]?(utc|local|ms|us|ns|s))?|zeitstempel|zeitpunkt|date[_ -]?time|uhrzeit|"
+        r"datum[ /_-]+(uhr)?zeit|date[ /_-]+time|tijd(stip)?|tidspunkt|"
         r"ts|epoch|heure|fecha|hora|horodatage|last[_ -]?seen|"
         r"((last|date)[_ -]?)?(updated?|changed|created|measured|received|sampled|recorded|sent)"
         r"[_ -]?(at|on|time)|yyyy[_-]?mm[_-]?dd([_ -]?(hh([_:]?mm)?)?)?"
@@ -116,20 +118,35 @@ HOURS_SEEN = 12
 _CLOCK = re.compile(r"\d{1,2}[:.]\d{2}([:.]\d{2})?(\.\d+)?(\s*[AaPp][Mm])?")
 _HAS_CLOCK = re.compile(r"\d[ T]\s*\d{1,2}[:.h]\d{2}")
 """a date followed by a time of day"""
+EPOCHS = (946_684_800.0, 2_208_988_800.0)
+"""seconds since 1970 of 2000 and of 2040"""
 TIMES_SHARE = 0.95
 """share of a column's cells that are times where it is a column of times"""
-NUMBERS_SHARE = 0.9
-"""share of numbers in a column that is a feature: a few words for "no value" are usual"""
 MISSING_MAX = 0.5
 """share of rows without a value from which on a feature is left out"""
 CODES = (
-    *(-1.0, -99.0, -999.0, -9999.0, -99999.0, -200.0, 999.0, 9999.0, 99999.0, 999999.0, 6999.0),
+    *(
+        -1.0,
+        -99.0,
+        99.0,
+        -999.0,
+        -9999.0,
+        -99999.0,
+        -200.0,
+        999.0,
+        9999.0,
+        99999.0,
+        999999.0,
+        6999.0,
+    ),
     *(-99.9, -99.99, -999.9, -999.99, -9999.9, 99.9, 999.9, 9999.9, -888.0, -8888.0, -7999.0),
     *(32767.0, -32768.0, 65535.0, 65534.0, 2147483647.0, -2147483648.0, 4294967295.0),
     *(-127.0, 850.0, 3276.7, -3276.8, 6553.5, 327.67, -327.68, 655.35),
 )
 """numbers that are in use for "no value", ends of types of numbers among them, also as tenths and
 hundredths; taken for it only where all other values are far away"""
+HUGE = 1e15
+"""size from which on a number far from all others is one for "no value": 1e20, 9.96921e36"""
 CODE_GAP_OF_ONE = 1.0
 """the same distance where few cells have the number"""
 CODE_GAP = 0.25
@@ -155,6 +172,8 @@ ROWS_COUNTED = 20
 """fewest rows by which a column that counts the rows is seen"""
 
 
+CHANGES_MIN = 8
+"""fewest changes by which a slow drain is seen"""
 ROWS_OF_CLIENT_MIN = 5
 """fewest rows of a client by which a column is the same within it"""
 RISING_SHARE = 0.99
@@ -168,7 +187,8 @@ _OF_DEVICES = re.compile(
     r"((device|sensor|node)[_ ])?"
     r"(batt?(ery)?([_ ]?(voltage|level|percent(age)?|pct|mv|v|low|state))?|"
     r"vbatt?|rssi|snr|lqi|link[_ ]?quality|signal[_ ]?(strength|quality)|wifi[_ ]?signal|uptime|"
-    r"free[_ ]?(heap|mem)|(frame|f)[_ ]?cnt|crc(8|16|32)?|checksum|chksum|hash|"
+    r"free[_ ]?(heap|mem)|[hvp]dop|(num[_ ]?)?sat(ellite)?s?|"
+    r"(frame|f)[_ ]?cnt|crc(8|16|32)?|checksum|chksum|hash|"
     r"seq(uence)?([_ ]?(no|nr|num|number))?|(msg|message|packet|frame)[_ ]?(id|no|nr|count(er)?))"
     r"([_ ]?(dbm|db|%))?"
 )
@@ -212,6 +232,8 @@ class Understood:
     """usual seconds between two readings of a client; None without times"""
     na_values: tuple[str, ...] = ()
     """cells that stand for "no value": words, and numbers"""
+    na_values_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """column -> numbers that stand for "no value" in it, and for a value in another one"""
     missing: float = 0.0
     """share of rows without a value of some feature"""
     order: str | None = None
@@ -311,9 +333,10 @@ def understand(
     for name, quality in qualities.used.items():
         for feature in quality.features or measured:
             measured[feature].numbers[qualities.bad_rows[name]] = math.nan
-    codes = _codes_among(na) or _codes(column.numbers for column in measured.values())
-    for column in measured.values():
-        column.numbers[np.isin(column.numbers, codes)] = math.nan
+    codes = _codes_among(na, measured) or _codes(measured)
+    for name, column in measured.items():
+        column.numbers[np.isin(column.numbers, codes[name])] = math.nan
+    shared, own = _shared_codes(codes, measured)
     # Only now: a code would be taken for a value that differs.
     by_name = client_column if client is None else None
     _check_wide(measured, (by_name, cells[by_name]) if by_name else None, sample)
@@ -325,14 +348,16 @@ def understand(
     clients: tuple[str, ...] = ()
     if client_column:
         clients = tuple(dict.fromkeys(cells[client_column].texts))
-    words = () if na else _na_words(measured.values())
+    categories = {text for column in columns for text in column.values}
+    words = () if na else _na_words(measured.values(), categories)
     interval, order = _interval(sample, time_columns, client_column, times)
     return Understood(
         tuple(columns),
         len(sample.rows),
         clients,
         interval,
-        na_values=(*words, *(f"{code:g}" for code in codes)),
+        na_values=(*words, *map(_code_text, shared)),
+        na_values_of={name: tuple(map(_code_text, codes)) for name, codes in own.items()},
         missing=_missing_share(columns, cells),
         order=order,
         quality=quality_columns,
@@ -430,10 +455,18 @@ def _qualities(
     return _Qualities(found, used, bad_rows)
 
 
-def _codes_among(na: Sequence[str]) -> tuple[float, ...]:
-    """The numbers among the cells that a person named as those without a value."""
+def _codes_among(na: Sequence[str], columns: Iterable[str]) -> dict[str, tuple[float, ...]]:
+    """The numbers among the cells that a person named as those without a value, for each column;
+    none where there are none."""
     numbers = [number_of(text) for text in na]
-    return tuple(number for number in numbers if isinstance(number, float))
+    codes = tuple(number for number in numbers if isinstance(number, float))
+    return dict.fromkeys(columns, codes) if codes else {}
+
+
+def _code_text(code: float) -> str:
+    """A number as a setting has it: -999, and every digit of 9.969209968386869e+36."""
+    short = f"{code:g}"
+    return short if float(short) == code else repr(code)
 
 
 def _missing_share(columns: Sequence[Column], cells: Mapping[str, _Cells]) -> float:
@@ -465,7 +498,24 @@ def _time_columns(cells: Mapping[str, _Cells]) -> list[str]:
             if other != name and _is_clock(cells[other]):
                 return [name, other]
         return [name, *_hours_beside(name, cells)]
+    for name, column in cells.items():
+        if _are_epochs(column.head):
+            return [name]
     return []
+
+
+def _are_epochs(numbers: Floats) -> bool:
+    """Whether numbers of any name are seconds since 1970, or a thousandth of them and less: times
+    of this century that go on."""
+    if len(numbers) < ROWS_COUNTED or not bool((numbers == np.round(numbers)).all()):
+        return False
+    steps = np.diff(numbers)
+    goes_on = bool((steps >= 0).mean() > TIMES_SHARE) and numbers[-1] > numbers[0]
+    for units in (1.0, 1e3, 1e6, 1e9):
+        seconds = numbers / units
+        if goes_on and EPOCHS[0] <= seconds.min() and seconds.max() < EPOCHS[1]:
+            return True
+    return False
 
 
 def _parts_of_time(cells: Mapping[str, _Cells]) -> list[str]:
@@ -661,40 +711,73 @@ def _varies(numbers: Floats, groups: Iterable[Sequence[int]]) -> bool:
     return False
 
 
-def _codes(columns: Iterable[Floats]) -> tuple[float, ...]:
-    """The numbers that stand for "no value" in some column: known codes, far from all values."""
-    found: set[float] = set()
-    for numbers in columns:
-        values = numbers[np.isfinite(numbers)]
-        # A column may hold several codes: none of them may count for the range of the values.
-        rest = values[~np.isin(values, CODES)]
-        if len(rest) < CODE_VALUES_MIN:
-            continue
-        # Of values that are all alike the range is 0, and every code would be far from them.
-        spread = float(np.ptp(rest)) or abs(float(rest[0])) or 1.0
-        for code in CODES:
-            distance = max(float(rest.min()) - code, code - float(rest.max()))
-            cells = int((values == code).sum())
-            is_far = cells >= CODE_CELLS_MIN and distance > CODE_GAP * spread
-            # -1 may be a value that is only rare.
-            is_beyond = cells > 0 and code != -1.0 and distance > CODE_GAP_OF_ONE * spread
-            if is_far or is_beyond:
-                found.add(code)
+def _codes(columns: Mapping[str, _Cells]) -> dict[str, tuple[float, ...]]:
+    """The numbers that stand for "no value" in each column: known codes, far from all values."""
+    return {name: _codes_in(column.numbers) for name, column in columns.items()}
+
+
+def _codes_in(numbers: Floats) -> tuple[float, ...]:
+    values = numbers[np.isfinite(numbers)]
+    is_huge = np.abs(values) >= HUGE
+    # A column may hold several codes: none of them may count for the range of the values.
+    rest = values[~np.isin(values, CODES) & ~is_huge]
+    if len(rest) < CODE_VALUES_MIN:
+        return ()
+    found = set()
+    # Of values that are all alike the range is 0, and every code would be far from them.
+    spread = float(np.ptp(rest)) or abs(float(rest[0])) or 1.0
+    for code in (*CODES, *np.unique(values[is_huge]).tolist()):
+        distance = max(float(rest.min()) - code, code - float(rest.max()))
+        cells = int((values == code).sum())
+        is_far = cells >= CODE_CELLS_MIN and distance > CODE_GAP * spread
+        # -1 may be a value that is only rare.
+        is_beyond = cells > 0 and code != -1.0 and distance > CODE_GAP_OF_ONE * spread
+        if is_far or is_beyond:
+            found.add(code)
     return tuple(sorted(found))
 
 
-def _na_words(columns: Iterable[_Cells]) -> tuple[str, ...]:
-    """The words that stand for "no value" among numbers, such as "n/a": short, without digits."""
+def _shared_codes(
+    codes: Mapping[str, Sequence[float]], columns: Mapping[str, _Cells]
+) -> tuple[tuple[float, ...], dict[str, list[float]]]:
+    """The codes that no other column may have as a value, and column -> those that one may.
+
+    999 is no value of a temperature, and a pressure all the same.
+    """
+    own: dict[str, list[float]] = defaultdict(list)
+    shared = set()
+    for code in sorted(set().union(*codes.values())):
+        with_code = [name for name in codes if code in codes[name]]
+        others = [columns[name].numbers for name in columns if name not in with_code]
+        if not any(map(partial(_is_within, code), others)):
+            shared.add(code)
+            continue
+        for name in with_code:
+            own[name].append(code)
+    return tuple(sorted(shared)), dict(own)
+
+
+def _is_within(code: float, numbers: Floats) -> bool:
+    """Whether a number is between the smallest and the largest of these."""
+    finite = numbers[np.isfinite(numbers)]
+    return len(finite) > 0 and bool(finite.min() <= code <= finite.max())
+
+
+def _na_words(columns: Iterable[_Cells], categories: Collection[str]) -> tuple[str, ...]:
+    """The words that stand for "no value" among numbers, such as "n/a": short, without digits.
+
+    `categories`: the values of categories, each of which is one.
+    """
     words: Counter[str] = Counter()
     for column in columns:
-        if column.number_share >= NUMBERS_SHARE:
+        if len(column.numbers) and np.isfinite(column.numbers).mean() >= 1 - MISSING_MAX:
             words.update(column.words)
     na_words = []
     for word, cells in words.items():
-        if cells < WORD_CELLS_MIN or len(word) > WORD_CHARS_MAX:
+        if cells < WORD_CELLS_MIN or len(word) > WORD_CHARS_MAX or word in categories:
             continue
-        # A spreadsheet writes errors as #DIV/0!
-        if word.startswith("#") or not any(map(str.isdigit, word)):
+        # A spreadsheet writes errors as #DIV/0!, and <5 is below what an instrument can measure.
+        if word.startswith(("#", "<", ">")) or not any(map(str.isdigit, word)):
             na_words.append(word)
     return tuple(sorted(na_words))
 
@@ -715,8 +798,8 @@ def _column(name: str, cells: _Cells, times: Sequence[str], client: str | None) 
         high = len(values) - 0.5
         return Column(name, "feature", "few texts", examples, values=values, low=-0.5, high=high)
     reason = _left_out(cells, numbers)
-    if not reason and is_named("time", name):
-        reason = "named as a time, and its numbers are neither epochs nor dates"
+    if is_named("time", name) and cells.texts and reason != NO_CELL:
+        reason = _unread_time(cells, numbers) or reason
     if reason:
         return Column(name, "left out", reason, examples)
     return _feature_of_numbers(name, examples, numbers)
@@ -756,6 +839,18 @@ def _categories(cells: _Cells, numbers: Floats) -> tuple[str, ...]:
 NO_CELL = "no cell has a value"
 
 
+def _unread_time(cells: _Cells, numbers: Floats) -> str:
+    """Why a column that is named as a time is none."""
+    if len(numbers):
+        return (
+            "named as a time, and its numbers are neither epochs nor dates that are known: give"
+            " --date-format if it is one"
+        )
+    if _is_clock(cells):
+        return "a time of day, and no column holds the date"
+    return "named as a time, and in no form that is known: give --date-format"
+
+
 def _left_out(cells: _Cells, numbers: Floats) -> str:
     """Why a column is no feature; "" for one that is. `numbers` are its finite ones."""
     if not len(numbers):
@@ -790,7 +885,7 @@ def _no_measurement(name: str, cells: _Cells, groups: Sequence[Sequence[int]]) -
     end = name.lower().replace('"', "").strip("# ")
     if len(groups) > 1 and all(len({cells.all_texts[row] for row in own}) == 1 for own in groups):
         return "the same within each client"
-    last = re.split(r"[.:/]", end)[-1].strip()
+    last = re.split(r"[.:/]", unit_of(end)[0])[-1].strip()
     if _OF_PLACES.fullmatch(last):
         return "a place, by its name"
     if _OF_DEVICES.fullmatch(last):
@@ -804,15 +899,25 @@ def _counts_up(cells: _Cells, groups: Sequence[Sequence[int]]) -> str:
     series = [head[[row for row in own if row < len(head)]] for own in groups] or [head]
     if all(map(_rises, series)):
         return "a counter"
-    if bool((head == np.round(head)).all()):
-        steps = np.diff(head)
-        # Not two: a state that changes once is no counter.
-        if len(np.unique(head)) > 2 and bool(((steps == 0) | (steps == 1)).all()):
-            return "counts blocks of rows"
-        for turns in range(2, TURNS_MAX + 1):
-            if all(_rises(head[first::turns]) for first in range(turns)):
-                return f"a counter of {turns} devices in turn"
+    steps = np.diff(head)
+    # Not two: a state that changes once is no counter.
+    is_whole = bool((head == np.round(head)).all())
+    if is_whole and len(np.unique(head)) > 2 and bool(((steps == 0) | (steps == 1)).all()):
+        return "counts blocks of rows"
+    for turns in range(2, TURNS_MAX + 1):
+        if all(_rises(head[first::turns]) for first in range(turns)):
+            return f"a counter of {turns} devices in turn"
+    if all(map(_drains, series)):
+        return "falls all the time, as the charge of a battery"
     return ""
+
+
+def _drains(numbers: Floats) -> bool:
+    """Whether numbers hardly ever change but by going down."""
+    numbers = numbers[np.isfinite(numbers)]
+    changes = np.diff(numbers)
+    changes = changes[changes != 0]
+    return len(changes) >= CHANGES_MIN and bool((changes < 0).mean() >= RISING_SHARE)
 
 
 def _rises(numbers: Floats) -> bool:

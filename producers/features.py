@@ -55,7 +55,7 @@ UNITS: Mapping[str, Unit] = {
 # A number in brackets, as in "Battery Monitor [256]", is that of a device.
 _IN_BRACKETS = re.compile(r"^(?P<name>.*?)\s*[\(\[](?!\d+[\)\]])(?P<unit>[^)\]]{1,32})[\)\]]\s*$")
 _WEIGHTED = re.compile(r"^(?P<name>.+?)[\s(\[]*(?P<unit>dB\s?\([ABC]\))[)\]]?$", re.IGNORECASE)
-_WRITTEN_OUT = {
+WRITTEN_OUT: Mapping[str, str] = {
     "degc": "°C",
     "deg c": "°C",
     "celsius": "°C",
@@ -66,6 +66,7 @@ _WRITTEN_OUT = {
     "pct": "%",
     "ugm3": "µg/m³",
 }
+"""units as loggers write them, in lower case"""
 _SUFFIX = re.compile(
     r"^(?P<name>.+?)[_ ](?P<unit>degc|degf|celsius|percent|pct|ugm3|ppm|ppb|lux|lx|kwh|kw|hpa|kpa|"
     r"mbar|bar|rpm|hz|mm|db|%|°c|°f|m3/h|m³/h|l/min|l/h|mm/s|m/s)$",
@@ -89,9 +90,9 @@ def unit_of(name: str) -> tuple[str, str]:
     """
     plain = _OF_LOGGER.sub("", NUMBERED.sub("", " ".join(name.split())))
     behind = _AFTER_COMMA.match(plain)
-    if behind is not None and (behind["unit"].lower() in {*UNITS, *_WRITTEN_OUT}):
+    if behind is not None and (behind["unit"].lower() in {*UNITS, *WRITTEN_OUT}):
         unit = behind["unit"]
-        return behind["name"].strip(), _WRITTEN_OUT.get(unit.lower(), unit)
+        return behind["name"].strip(), WRITTEN_OUT.get(unit.lower(), unit)
     parts = _WEIGHTED.match(plain) or _IN_BRACKETS.match(plain) or _SUFFIX.match(plain)
     if parts is None or not parts["name"]:
         return name, ""
@@ -100,7 +101,7 @@ def unit_of(name: str) -> tuple[str, str]:
     if number:
         bare_name += number[0]
     unit = parts["unit"].strip()
-    return bare_name, _WRITTEN_OUT.get(unit.lower(), unit)
+    return bare_name, WRITTEN_OUT.get(unit.lower(), unit)
 
 
 def feature_names(columns: Iterable[str]) -> dict[str, str]:

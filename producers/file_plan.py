@@ -102,6 +102,9 @@ def plan_of(files: Sequence[Path], options: Mapping[str, Any]) -> Plan:
     if understood.order is not None:
         sentences.append(f"{understood.order} dates (--date-format)")
     names = feature_names(column.name for column in features)
+    own_codes = {
+        column: codes for column, codes in understood.na_values_of.items() if column in names
+    }
     columns = []
     for column in understood.columns:
         columns.append(replace(column, name=names.get(column.name, column.name)))
@@ -122,6 +125,7 @@ def plan_of(files: Sequence[Path], options: Mapping[str, Any]) -> Plan:
         "timezone": options["timezone"] or zone_in(column.name for column in understood.of("time")),
         "encoding": options["encoding"],
         "na_values": list(form.dialect.na_values or understood.na_values),
+        "na_values_of": {names[column]: list(codes) for column, codes in own_codes.items()},
         "bad_quality": list(understood.bad_quality),
         "quality": {names[column]: own for column, own in understood.quality.items()},
     }

@@ -257,6 +257,10 @@ def _remarks(plan: Plan) -> list[str]:
     remarks = []
     if understood.na_values:
         remarks.append(f"{', '.join(understood.na_values)} taken for no value.")
+    remarks += [
+        f"{name}: {', '.join(codes)} taken for no value, of this feature alone."
+        for name, codes in plan.settings.get("na_values_of", {}).items()
+    ]
     if plan.source != "mqtt" and understood.missing > MISSING_MIN:
         remarks.append(
             f"{understood.missing:.0%} of the rows lack a value of some feature: learnt for the"

@@ -91,6 +91,8 @@ class TopicField(NamedTuple):
     """its values, where it is a category"""
     quality: str = ""
     """JSON field that says how good it is; empty for none"""
+    na_values: tuple[str, ...] = ()
+    """what means "no value" for this feature alone"""
 
 
 class ParsedPayload(NamedTuple):
@@ -190,6 +192,8 @@ def _parsed(
         is_declared = field.codes is not None and value is not None
         # A word may be a declared value of a category.
         is_none = not is_declared and no_values.is_none(number, field.feature)
+        if field.na_values and not is_declared:
+            is_none = is_none or _no_values(field.na_values).is_none(number, field.feature)
         if is_none or is_missing(number):
             faults.append("missing")
         elif field in bad:

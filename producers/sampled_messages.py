@@ -436,6 +436,7 @@ def _plan(
             settings["client"] = stream.places[client].rpartition("#")[2]
     settings |= {
         "na_values": list(na or found.na_values),
+        "na_values_of": _own_codes(found, places, stream.places),
         "bad_quality": list(found.bad_quality),
         "quality": _quality_fields(found, places, stream.places, kind),
     }
@@ -448,9 +449,7 @@ def _plan(
         }
     else:
         settings["topics"] = places
-    understood = Understood(
-        columns, found.rows, found.clients, interval, found.na_values, found.missing
-    )
+    understood = replace(found, columns=columns, interval_s=interval)
     readings, sentences = _expected_readings(len(messages), origin, len(found.clients), interval)
     sentences.append(_sentence_on_time(at))
     sentences += _sentences_on_unread(unread)
@@ -504,6 +503,17 @@ def _named_columns(
         if column.kind == "feature":
             feature_places[name] = places[column.name]
     return tuple(columns), feature_places
+
+
+def _own_codes(
+    understood: Understood, places: Mapping[str, str], all_places: Mapping[str, str]
+) -> dict[str, list[str]]:
+    """feature -> what means "no value" for it alone; see `_quality_fields`."""
+    columns = {place: column for column, place in all_places.items()}
+    codes = {
+        feature: understood.na_values_of.get(columns[place]) for feature, place in places.items()
+    }
+    return {feature: list(own) for feature, own in codes.items() if own}
 
 
 def _quality_fields(

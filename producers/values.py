@@ -68,20 +68,22 @@ def _in_one_array(rows: list[Floats | list[Any]]) -> RowsOfValues:
 class NoValues:
     """Replaces cells that stand for "no value" by None: words, and numbers in any notation."""
 
-    def __init__(self, written: Sequence[str], categories: Collection[int] = ()) -> None:
-        """`written`: the texts and numbers, as `na_values` of the settings has them.
+    def __init__(
+        self,
+        written: Sequence[str],
+        categories: Collection[int] = (),
+        own: Mapping[int, Sequence[str]] | None = None,
+    ) -> None:
+        """`written`: the texts and numbers, as `na_values` of the settings has them; `own`: those
+        of single features, by their positions.
 
         `categories`: positions of the features that are categories, whose values may be words that
         mean "no value" in place of a number.
         """
         self._categories = frozenset(categories)
         self._words = frozenset(written)
-        numbers = []
-        for text in written:
-            number = number_of(text)
-            if isinstance(number, float) and math.isfinite(number):
-                numbers.append(number)
-        self._numbers = np.array(numbers, dtype=np.float64)
+        self._numbers = _numbers_among(written)
+        self._own = {position: NoValues(texts) for position, texts in (own or {}).items()}
 
     def treat(self, values: RowsOfValues) -> RowsOfValues:
         """The rows; those with such a cell as lists."""
@@ -92,6 +94,8 @@ class NoValues:
     def is_none(self, cell: Any, position: int) -> bool:
         """Whether this cell of the feature at `position` stands for no value; a number is one of
         `number_of`."""
+        if position in self._own and self._own[position].is_none(cell, position):
+            return True
         if isinstance(cell, str):
             if cell.strip() in self._words:
                 return True
@@ -110,12 +114,45 @@ class NoValues:
 
     def _occur_in(self, values: Floats) -> bool:
         """Whether one of the numbers that stand for no value is among these."""
+        for position, own in self._own.items():
+            if own._occur_in(values[..., position]):
+                return True
         return len(self._numbers) > 0 and bool(np.isin(values, self._numbers).any())
+
+
+def _numbers_among(written: Sequence[str]) -> Floats:
+    numbers = []
+    for text in written:
+        number = number_of(text)
+        if isinstance(number, float) and math.isfinite(number):
+            numbers.append(number)
+    return np.array(numbers, dtype=np.float64)
+
+
+def na_values_by_position(
+    own: Mapping[str, Sequence[str]], contract: Contract, section: str
+) -> dict[int, tuple[str, ...]]:
+    """position of a feature -> what means "no value" for it alone.
+
+    Raises `SettingsError` for one of no feature.
+    """
+    positions = {feature.name: place for place, feature in enumerate(contract.features)}
+    for name in own:
+        if name not in positions:
+            raise SettingsError(
+                f"[{section}.na_values_of]: {name!r} is no feature of this federation:"
+                f" {', '.join(positions)}"
+            )
+    return {positions[name]: tuple(texts) for name, texts in own.items()}
 
 
 NA_VALUES_MEANS: Final = (
     'cells that mean "no value", as -200, besides empty ones and the usual words (`nan`, `n/a`,'
     " `unavailable`, ...)"
+)
+NA_VALUES_OF_MEANS: Final = (
+    'feature = cells that mean "no value" for this feature alone, as 999 of a temperature beside a'
+    " pressure"
 )
 HELD_MAX: Final = 10
 """most readings in a row that are filled: a failed sensor must not look like a steady one"""

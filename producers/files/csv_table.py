@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
@@ -12,6 +13,7 @@ from pathlib import Path
 from shoal.errors import SettingsError
 from shoal.producers.files.dialect import (
     FOUND,
+    HEADER_ROWS_MAX,
     SPACE,
     UNITS_SEEN,
     Dialect,
@@ -19,10 +21,10 @@ from shoal.producers.files.dialect import (
     column_names,
     dialect_of,
     encoding_of,
+    is_measured,
     known_encoding,
+    names_and_rows,
     spaced,
-    units_below,
-    with_units,
 )
 from shoal.producers.files.parsing import number_of
 from shoal.producers.files.plain_lines import BLOCK_LINES, LineForm, rows_of_numbers
@@ -70,17 +72,15 @@ class CsvTable:
                 " file?"
             )
         self.dialect: Dialect = dialect_of(head, encoding, options, numbers, str(path))
-        first_rows = islice(self._records(self._record_lines()), 2 + UNITS_SEEN)
+        first_rows = islice(self._records(self._record_lines()), HEADER_ROWS_MAX + 2 + UNITS_SEEN)
         header = next(first_rows, None) or []
         below = list(first_rows)
-        self._header_rows = 1
-        names = header
         if is_row(header, numbers):
             self._header_rows = 0
-            names = [""] * len(header)
-        elif units_below(header, below) and below[0]:
-            self._header_rows = 2
-            names = with_units(header, below[0])
+            names: Sequence[str] = [""] * len(header)
+        else:
+            names, rows_below = names_and_rows(header, below)
+            self._header_rows = 1 + rows_below
         self.columns = column_names(names)
         self._header: list[str] | None = header
         """the header, which is no row where it comes again, as in files that were put together"""
@@ -213,7 +213,8 @@ class CsvTable:
 
 
 def is_row(cells: Sequence[str], wanted: Sequence[str]) -> bool:
-    """Whether the first line is a row already: its cells are numbers and times, and no names.
+    """Whether the first line is a row already: its cells are numbers and times, and no names; or
+    one is a time and one a number with decimals, beside texts.
 
     0, 1, 2, ... are the names that pandas gives; `wanted` are names that are known.
     """
@@ -222,7 +223,14 @@ def is_row(cells: Sequence[str], wanted: Sequence[str]) -> bool:
         return False
     if texts in ([str(n) for n in range(len(texts))], [str(n + 1) for n in range(len(texts))]):
         return False
-    return all(isinstance(number_of(text), float) or is_moment(text) for text in texts)
+    if all(map(is_measured, texts)):
+        return True
+    has_decimals = any(is_measured(text) and re.search(r"\d[.,]\d+$", text) for text in texts)
+    return has_decimals and any(map(_is_dated, texts))
+
+
+def _is_dated(text: str) -> bool:
+    return is_moment(text) and re.search(r"\d[-./]\d", text) is not None
 
 
 class RecordLines:

@@ -15,7 +15,9 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from shoal.errors import SettingsError
-from shoal.producers.features import UNITS
+from shoal.producers.features import UNITS, WRITTEN_OUT
+from shoal.producers.files.times import is_moment
+from shoal.protocol.no_value import is_no_value
 
 DELIMITERS = ",;\t|"
 SPACE = " "
@@ -61,6 +63,7 @@ _UNIT = (
 )
 # 0x1A is no number with a unit, and 3E5 is a number.
 _WITH_UNIT = re.compile(rf"(?!0[xXoObB])[+\u2212-]?[\d.,{SPACES}]*\d\s*(?![eE]\d)({_UNIT})")
+_CLOCK_OR_DAY = re.compile(r"\d{1,4}([:./-]\d{1,4}){1,2}")
 _SPACE_GROUPS = re.compile(rf"{_GROUPS}([{SPACES}])\d{{3}}(\1\d{{3}})*([.,]\d+)?")
 
 
@@ -214,12 +217,15 @@ def known_encoding(name: str) -> str:
 def delimiter_of(lines: Sequence[str]) -> str:
     """The delimiter under which most lines have as many cells as the first.
 
-    Of equals, it is the one with more cells.
+    Of equals, it is the one with more cells, and then with more numbers and times.
     """
     if not lines:
         return ","
     try:
-        best = max(DELIMITERS, key=lambda delimiter: _agreement(lines, delimiter))
+        best = max(
+            DELIMITERS,
+            key=lambda sign: (*_agreement(lines, sign), _measured_cells(lines[:LINES_ALIKE], sign)),
+        )
         if _agreement(lines, best)[0] < ROWS_AGREE * len(lines) and _are_spaced(lines):
             return SPACE
         return best
@@ -227,6 +233,16 @@ def delimiter_of(lines: Sequence[str]) -> str:
         # A cell that is too long: the rows are read one by one, and counted.
         bare = re.sub(r'"[^"]*"', "", lines[0])
         return max(DELIMITERS, key=bare.count)
+
+
+LINES_ALIKE = 20
+"""lines that decide between two delimiters of equal right"""
+
+
+def _measured_cells(lines: Sequence[str], delimiter: str) -> int:
+    """Number of the cells that are numbers or times: 21,5;35,3 has two of them by semicolons."""
+    cells = chain.from_iterable(csv.reader(lines, delimiter=delimiter))
+    return sum(is_measured(cell.strip()) for cell in cells)
 
 
 def _are_spaced(lines: Sequence[str]) -> bool:
@@ -238,7 +254,12 @@ def _are_spaced(lines: Sequence[str]) -> bool:
     alike = [row for row in rows if len(row) == width]
     if width < 2 or len(alike) < ROWS_AGREE * len(rows):
         return False
-    numbers = sum(bool(_NUMBER.fullmatch(cell)) for row in alike for cell in row)
+    numbers = 0
+    for row in alike:
+        for cell in row:
+            numbers += (
+                _NUMBER.fullmatch(cell) is not None or _CLOCK_OR_DAY.fullmatch(cell) is not None
+            )
     return numbers >= len(alike) * width / 2
 
 
@@ -368,6 +389,81 @@ def units_below(header: Sequence[str], below: Sequence[Sequence[str] | None]) ->
     if not has_signs and not with_unit:
         return False
     return all(_hold_numbers([row[place] for row in rows]) for place in with_unit)
+
+
+HEADER_ROWS_MAX = 3
+"""most rows below the header that hold names, units or processing, and no reading"""
+
+
+def names_and_rows(
+    header: Sequence[str], below: Sequence[Sequence[str] | None]
+) -> tuple[Sequence[str], int]:
+    """The names of columns, with their units where they are known, and the number of rows below the
+    header that belong to it.
+
+    Loggers write units and processing there, spreadsheets names below merged cells.
+    """
+    if units_below(header, below) and below[0]:
+        first = with_units(header, below[0])
+        return first, 1 + _further_rows(header, below[1:])
+    number = _further_rows(header, below)
+    names = list(header)
+    for row in below[:number]:
+        if row is None:
+            continue
+        texts = [cell.strip() for cell in row]
+        is_below_merged = any(
+            text and not name.strip() for name, text in zip(names, texts, strict=True)
+        )
+        if is_below_merged and not any(map(_is_known_unit, texts)):
+            names = _below_merged(names, texts)
+        else:
+            units = [text if _is_known_unit(text) else "" for text in texts]
+            names = with_units(names, units)
+    return names, number
+
+
+def _is_known_unit(text: str) -> bool:
+    return text.lower() in UNITS or text.lower() in WRITTEN_OUT
+
+
+def _below_merged(header: Sequence[str], texts: Sequence[str]) -> list[str]:
+    """Names of two rows: a name of the first one is that of all columns up to the next."""
+    names = []
+    above = ""
+    for name, text in zip(header, texts, strict=True):
+        above = name.strip() or above
+        names.append(f"{above} {text}".strip())
+    return names
+
+
+def _further_rows(header: Sequence[str], below: Sequence[Sequence[str] | None]) -> int:
+    """The number of rows below a header, at most `HEADER_ROWS_MAX`, that have texts where all of
+    the next `UNITS_SEEN` rows have numbers or times."""
+    for number in range(HEADER_ROWS_MAX, 0, -1):
+        readings = below[number : number + UNITS_SEEN]
+        whole = [row for row in readings if row is not None and len(row) == len(header)]
+        rows = [row for row in below[:number] if row is not None and len(row) == len(header)]
+        if len(whole) < UNITS_SEEN or len(rows) < number:
+            continue
+        measured = []
+        for place in range(len(header)):
+            if all(is_measured(row[place].strip()) for row in whole):
+                measured.append(place)
+        if measured and all(_is_of_header([row[place] for place in measured]) for row in rows):
+            return number
+    return 0
+
+
+def is_measured(cell: str) -> bool:
+    """Whether a cell without spaces around it is a number, in any notation, or a time."""
+    return _NUMBER.fullmatch(cell) is not None or is_moment(cell)
+
+
+def _is_of_header(cells: Sequence[str]) -> bool:
+    """Whether none of these cells is a number or a time, and one is a text that has a meaning."""
+    texts = [cell.strip() for cell in cells]
+    return not any(map(is_measured, texts)) and any(not is_no_value(text) for text in texts)
 
 
 def _hold_numbers(cells: Sequence[str]) -> bool:
@@ -501,10 +597,9 @@ def dialect_of(
     try:
         first = next(rows, [])
         below = list(islice(rows, HEAD_LINES))
-        if units_below(first, below):
-            first = with_units(first, below[0])
-            below = below[1:]
-        header = column_names(first)
+        names, rows_below = names_and_rows(first, below)
+        below = below[rows_below:]
+        header = column_names(names)
         whole = [row for row in below if len(row) == len(header)]
         for place, name in enumerate(header):
             of_column = [row[place] for row in whole]

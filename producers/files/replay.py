@@ -63,6 +63,8 @@ class Columns:
     """position of a feature -> the column that says how good its values are"""
     bad_quality: tuple[str, ...] = field(default=(), repr=False)
     """what means bad there, as the setting has it"""
+    na_values_of: Mapping[int, tuple[str, ...]] = field(default_factory=dict, repr=False)
+    """position of a feature -> what means "no value" for it alone"""
 
 
 class Replay:
@@ -100,7 +102,7 @@ class Replay:
         self._shuffle = shuffle
         self._seed = seed
         self._only = only
-        self._no_values = NoValues(form.dialect.na_values, columns.codes)
+        self._no_values = NoValues(form.dialect.na_values, columns.codes, columns.na_values_of)
         self._categories = Categories(columns.codes, self._faults)
         self._gaps = Gaps(form.missing, form.learns_gaps, self._faults)
         self._quality = QualityColumns(columns.quality, columns.bad_quality)
@@ -146,6 +148,8 @@ class Replay:
         if self._columns.quality:
             quality = tuple(sorted(self._columns.quality.items()))
             part = (*part, quality, self._columns.bad_quality)
+        if self._columns.na_values_of:
+            part = (*part, tuple(sorted(self._columns.na_values_of.items())))
         # The same rows with other numbers or times are another source.
         understood = tuple(self.sentences())
         return identity_of(

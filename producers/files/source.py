@@ -38,7 +38,14 @@ from shoal.producers.source_type import (
     ProducerTotals,
     PumpedSource,
 )
-from shoal.producers.values import HELD_MAX, MISSING_MEANS, NA_VALUES_MEANS, MissingOfSource
+from shoal.producers.values import (
+    HELD_MAX,
+    MISSING_MEANS,
+    NA_VALUES_MEANS,
+    NA_VALUES_OF_MEANS,
+    MissingOfSource,
+    na_values_by_position,
+)
 from shoal.protocol.readings import codes_of
 
 
@@ -82,6 +89,7 @@ class FilesSettings(SourceSettings):
         default="", description="encoding of the files, as cp1252; none: found in the file"
     )
     na_values: tuple[str, ...] = Field(default=(), strict=False, description=NA_VALUES_MEANS)
+    na_values_of: dict[str, list[str]] = Field(default_factory=dict, description=NA_VALUES_OF_MEANS)
     quality: dict[str, str] = Field(
         default_factory=dict, description=QUALITY_MEANS.format(column="column")
     )
@@ -90,6 +98,7 @@ class FilesSettings(SourceSettings):
 
     def check(self, contract: Contract) -> None:
         """Check that columns of quality are of features. Raises `SettingsError`."""
+        na_values_by_position(self.na_values_of, contract, "files")
         quality_by_position(self.quality, contract, "files")
         bad_quality_of(self.bad_quality)
 
@@ -258,6 +267,7 @@ class FilesSource(PumpedSource):
             codes_of(contract),
             quality_by_position(options.get("quality", {}), contract, "files"),
             tuple(options.get("bad_quality", ())),
+            na_values_by_position(options.get("na_values_of", {}), contract, "files"),
         )
         return Replay(
             [*options["data"], *options["files"]],

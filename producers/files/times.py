@@ -35,6 +35,8 @@ _NAMED = re.compile(
     rf"[ .,/-]+(?P<year>\d{{4}}|\d{{2}}){_CLOCK}"
 )
 """5-Jan-2024 or January 5, 2024"""
+_OF_C = re.compile(r"([A-Za-z]{3} [A-Za-z]{3}) +(\d{1,2}) (\d{2}:\d{2}:\d{2}) (\d{4})")
+"""Fri Mar 1 13:45:00 2024, as ctime of C writes it"""
 _SPACED = re.compile(r"(\d{4}) (\d{1,2}) (\d{1,2})((?: \d{1,2}(?:\.0)?){0,3})")
 _COMPACT = re.compile(
     r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(([01]\d|2[0-3])([0-5]\d([0-5]\d)?)?)?"
@@ -57,11 +59,20 @@ DAY_S = 86_400.0
 # reading that is a little out of order goes back by less.
 FOLD_S = 900.0
 """seconds by which the clock steps back, at least, where the second pass of an hour begins"""
+_ABBREVIATIONS = {
+    **{"CET": "+01:00", "MEZ": "+01:00", "CEST": "+02:00", "MESZ": "+02:00", "WET": "+00:00"},
+    **{"WEST": "+01:00", "EET": "+02:00", "EEST": "+03:00", "BST": "+01:00", "MSK": "+03:00"},
+    **{"EST": "-05:00", "EDT": "-04:00", "CDT": "-05:00", "MDT": "-06:00", "PDT": "-07:00"},
+    **{"MST": "-07:00", "PST": "-08:00", "JST": "+09:00", "KST": "+09:00", "SGT": "+08:00"},
+    **{"AEST": "+10:00", "AEDT": "+11:00", "NZST": "+12:00", "NZDT": "+13:00", "AWST": "+08:00"},
+}
+"""zones of one meaning, by the letters that stand at the end of names of columns"""
 _OFFSET = re.compile(r"(?:UTC|GMT|Z)?\s*([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE)
 _ZONE_IN_NAME = re.compile(
     r"(?:^|[\s,;_(\[])"
     # "UTC+01:00", or a name as the IANA database has them, "Europe/Berlin".
-    r"((?:GMT|UTC)\s*(?:[+-]\d{1,2}(?::?\d{2})?)?|[A-Z][a-z]+/[A-Z][A-Za-z_]+)"
+    r"((?:GMT|UTC)\s*(?:[+-]\d{1,2}(?::?\d{2})?)?|[A-Z][a-z]+/[A-Z][A-Za-z_]+"
+    rf"|{'|'.join(_ABBREVIATIONS)})"
     r"[\])]*$",
 )
 
@@ -106,7 +117,9 @@ def zone_in(columns: Iterable[str]) -> str | None:
     for column in columns:
         named = _ZONE_IN_NAME.search(column)
         if named is not None:
-            return named[1].replace(" ", "")
+            zone = named[1].replace(" ", "")
+            offset = _ABBREVIATIONS.get(zone)
+            return zone if offset is None else f"UTC{offset}"
     return None
 
 
@@ -153,7 +166,7 @@ class TimeReader:
 
     def __call__(self, cells: Sequence[Any]) -> float | None:
         """Seconds since 1970; None where the cells have no time that can be read."""
-        cell = cells[0] if len(cells) == 1 else _joined(cells)
+        cell = cells[0] if len(cells) == 1 else _joined(cells, self._codes is not None)
         if isinstance(cell, datetime) and cell.tzinfo is None:
             return seconds_of(self._in_zone(cell))
         if (self._compact or self._serial) and type(cell) in (int, float):
@@ -198,7 +211,7 @@ class TimeReader:
         if self._codes is not None:
             return datetime.strptime(text, self._codes)
         if self._serial:
-            days = float(text) - _SERIAL_OF_1970
+            days = float(text.replace(",", ".")) - _SERIAL_OF_1970
             # Whole milliseconds: a double of days has about a microsecond.
             return datetime(1970, 1, 1) + timedelta(milliseconds=round(1000 * DAY_S * days))
         midnight = _MIDNIGHT.fullmatch(text)
@@ -366,13 +379,17 @@ class _Days:
                     self._followed[order] += 1
 
 
-def _joined(cells: Sequence[Any]) -> str:
-    """The text of the time columns together; empty where a cell is."""
+def _joined(cells: Sequence[Any], as_written: bool = False) -> str:
+    """The text of the time columns together; empty where a cell is.
+
+    `as_written`: with spaces between them and no other change, as codes of strptime read it.
+    """
     texts = ["" if cell is None else str(cell).strip() for cell in cells]
     if not all(texts):
         return ""
     # A year in a column of its own is followed by months, not by hours.
-    if len(texts) > 1 and not re.fullmatch(r"\d{1,4}(\.0+)?", texts[0]):
+    is_year = re.fullmatch(r"\d{1,4}(\.0+)?", texts[0]) is not None
+    if len(texts) > 1 and not is_year and not as_written:
         return f"{_day_of(texts[0])} {_clock_of(texts[1:])}"
     return " ".join(texts)
 
@@ -398,7 +415,7 @@ def _clock_of(texts: Sequence[str]) -> str:
 def is_serial_day(text: str) -> bool:
     """Whether a text is a number that a spreadsheet shows as a date."""
     try:
-        return SERIAL_DAYS[0] <= float(text) < SERIAL_DAYS[1]
+        return SERIAL_DAYS[0] <= float(text.replace(",", ".")) < SERIAL_DAYS[1]
     except ValueError:
         return False
 
@@ -457,6 +474,10 @@ def _written(text: str, order: str | None) -> datetime | None:
 
     Raises `ValueError` for a day or a time of day that does not exist.
     """
+    text = _OF_C.sub(r"\1 \2 \4 \3", text)
+    # As mail and HTTP write it.
+    if text.endswith(" GMT"):
+        text = f"{text.removesuffix(' GMT')} +00:00"
     spaced = _SPACED.fullmatch(text)
     if spaced:
         clock = [int(float(part)) for part in spaced[4].split()]

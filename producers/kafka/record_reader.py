@@ -38,7 +38,8 @@ class RecordReader:
         for place, feature in enumerate(contract.features):
             path = settings.fields.get(feature.name) or quoted_path([feature.name])
             quality = settings.quality.get(feature.name, "")
-            self._wanted.append(TopicField(place, path, codes.get(place), quality))
+            no_values = tuple(settings.na_values_of.get(feature.name, ()))
+            self._wanted.append(TopicField(place, path, codes.get(place), quality, no_values))
         missing = missing_of(settings.missing, contract)
         self.gaps = Gaps(missing, contract.learns_gaps, faults)
 

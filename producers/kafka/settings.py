@@ -18,7 +18,14 @@ from shoal.producers.quality import (
     bad_quality_of,
     quality_by_position,
 )
-from shoal.producers.values import MISSING_MEANS, NA_VALUES_MEANS, MissingOfSource, missing_of
+from shoal.producers.values import (
+    MISSING_MEANS,
+    NA_VALUES_MEANS,
+    NA_VALUES_OF_MEANS,
+    MissingOfSource,
+    missing_of,
+    na_values_by_position,
+)
 from shoal.transports.kafka.settings import BrokerAccess
 
 
@@ -61,6 +68,7 @@ class KafkaSourceSettings(SourceSettings, BrokerAccess):
     timezone: str = Field(default="", description=TIMEZONE_MEANS)
     date_format: str = Field(default="", description=DATE_FORMAT_MEANS)
     na_values: tuple[str, ...] = Field(default=(), strict=False, description=NA_VALUES_MEANS)
+    na_values_of: dict[str, list[str]] = Field(default_factory=dict, description=NA_VALUES_OF_MEANS)
     quality: dict[str, str] = Field(
         default_factory=dict, description=QUALITY_MEANS.format(column="field")
     )
@@ -100,6 +108,7 @@ class KafkaSourceSettings(SourceSettings, BrokerAccess):
         Raises `SettingsError`.
         """
         time_reader_of(self.timezone, self.date_format)
+        na_values_by_position(self.na_values_of, contract, "kafka")
         quality_by_position(self.quality, contract, "kafka")
         bad_quality_of(self.bad_quality)
         if missing_of(self.missing, contract) == "hold" and self.user_id:

@@ -19,7 +19,13 @@ from shoal.producers.quality import (
     bad_quality_of,
     quality_by_position,
 )
-from shoal.producers.values import NA_VALUES_MEANS, MissingOfSource, missing_of
+from shoal.producers.values import (
+    NA_VALUES_MEANS,
+    NA_VALUES_OF_MEANS,
+    MissingOfSource,
+    missing_of,
+    na_values_by_position,
+)
 
 PLACE = re.compile(r"(?P<topic>(?:[^#\0]*/)?#|[^#\0]+)(?:#(?P<field>[^#]+))?")
 """a topic, or a filter with wildcards, and a field: `a/b`, `a/+#field`, `a/#`, `a/##field`"""
@@ -121,6 +127,7 @@ class MqttSettings(SourceSettings):
     timezone: str = Field(default="", description=TIMEZONE_MEANS)
     date_format: str = Field(default="", description=DATE_FORMAT_MEANS)
     na_values: tuple[str, ...] = Field(default=(), strict=False, description=NA_VALUES_MEANS)
+    na_values_of: dict[str, list[str]] = Field(default_factory=dict, description=NA_VALUES_OF_MEANS)
     quality: dict[str, str] = Field(
         default_factory=dict,
         description=QUALITY_MEANS.format(column="field (JSON) of the same message"),
@@ -202,6 +209,7 @@ class MqttSettings(SourceSettings):
     def check(self, contract: Contract) -> None:
         """Check that there are no topics, or one for each feature. Raises `SettingsError`."""
         time_reader_of(self.timezone, self.date_format)
+        na_values_by_position(self.na_values_of, contract, "mqtt")
         quality_by_position(self.quality, contract, "mqtt")
         bad_quality_of(self.bad_quality)
         if missing_of(self.missing, contract) == "hold" and self.user_id:

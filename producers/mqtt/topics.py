@@ -41,7 +41,13 @@ def topics_of(
                 f"[mqtt.topics] {feature.name}: a topic has at most {TOPIC_BYTES_MAX} bytes"
             )
         wanted.setdefault(topic, []).append(
-            TopicField(place, field, codes.get(place), settings.quality.get(feature.name, ""))
+            TopicField(
+                place,
+                field,
+                codes.get(place),
+                settings.quality.get(feature.name, ""),
+                tuple(settings.na_values_of.get(feature.name, ())),
+            )
         )
     for topic, features in wanted.items():
         # A plain number is also JSON, so that it would not be known which of both a message is.

@@ -11,12 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.errors import InvalidData
+from shoal.config.settings import load_config
+from shoal.errors import InvalidData, SettingsError
 from shoal.producers.federation_file import Plan, federation_file
 from shoal.producers.file_plan import plan_of
 from shoal.producers.files.replay import Columns, Replay
+from shoal.producers.files.source import FILES, PLAIN_REPLAY, with_settings
 from shoal.producers.files.split import split_of
-from tests.field.planted import OPTIONS, planted, written
+from shoal.producers.kafka.settings import KafkaSourceSettings
+from shoal.producers.messages import TopicField, parse_payload
+from shoal.producers.mqtt.settings import MqttSettings
+from tests.field.planted import CONTRACT, OPTIONS, planted, written
 
 ROWS = 600
 
@@ -50,6 +55,13 @@ BESIDE: dict[str, tuple[dict[str, Sequence[Any]], str]] = {
     "fcnt": ({"device": TURNS, "fcnt": [7 + row // 3 + 50 * (row % 3) for row in range(ROWS)]}, ""),
     "n": ({"n": [7 + row // 3 + 5000 * (row % 3) for row in range(ROWS)]}, "3 devices in turn"),
     "energy": ({"energy": np.cumsum(RNG.uniform(0, 1, ROWS)).round(3)}, "a counter"),
+    "total_kwh": (
+        {"total_kwh": (1000 * (np.arange(ROWS) % 2) + 0.13 * np.arange(ROWS)).round(2)},
+        "2 devices in turn",
+    ),
+    "voltage": ({"voltage": 3000 - np.arange(ROWS) // 20}, "falls all the time"),
+    "Altitude (m)": ({"Altitude (m)": RNG.normal(500, 1, ROWS).round(1)}, "a place"),
+    "Satellites": ({"Satellites": RNG.integers(4, 12, ROWS)}, "state of the device"),
     "batch": ({"batch": [row // 200 for row in range(ROWS)]}, "counts blocks"),
     "battery": ({"battery": (100 - np.arange(ROWS) / 50).round()}, "state of the device"),
     "linkquality": ({"linkquality": RNG.integers(20, 200, ROWS)}, "state of the device"),
@@ -78,6 +90,7 @@ KEPT: dict[str, Sequence[Any]] = {
     "status": RNG.choice(["run", "idle"], ROWS),
     "valve": RNG.integers(0, 2, ROWS),
     "pressure": np.cumsum(RNG.normal(0, 1, ROWS)).round(2),
+    "cooling": (30 - np.arange(ROWS) / 50 + RNG.normal(0, 1, ROWS)).round(2),
     "trend": (np.arange(ROWS) / 100 + RNG.normal(0, 1, ROWS)).round(2),
 }
 
@@ -159,7 +172,121 @@ def test_a_cell_of_two_values_is_never_one_number(decimal: str | None, tmp_path:
     assert features_of(plan) == ["hum"]
 
 
-@pytest.mark.parametrize("fill", [-99.9, 9999, 65535, 32767, -32768, -999.9])
+LINES = planted(ROWS)
+MINUTES = [
+    f"2024-03-{1 + row // 200:02d} {row % 200 // 60:02d}:{row % 60:02d}" for row in range(ROWS)
+]
+HEADERS: dict[str, tuple[str, list[str]]] = {
+    "units and processing": (
+        "TIMESTAMP,AirTC,RH\nTS,Deg C,%\n,Avg,Smp\n",
+        ["AirTC [Deg C]", "RH [%]"],
+    ),
+    "processing": ("time,temp,hum\n,Avg,Max\n", ["temp", "hum"]),
+    "names below merged cells": (",Hall 1,\nTime,Temp,Hum\n", ["Hall 1 Temp", "Hall 1 Hum"]),
+}
+
+
+@pytest.mark.parametrize("kind", HEADERS)
+def test_a_header_may_have_several_lines_and_none_of_them_is_a_reading(
+    kind: str, tmp_path: Path
+) -> None:
+    head, names = HEADERS[kind]
+    file = tmp_path / "a.csv"
+    rows = [",".join(row) for row in zip(MINUTES, LINES["temp"], LINES["hum"], strict=True)]
+    file.write_text(head + "\n".join(rows) + "\n")
+    plan = plan_of([file], OPTIONS)
+    assert features_of(plan) == names
+    assert plan.understood.rows == ROWS
+    source = Replay([file], Columns(tuple(names)), split_of("round-robin", 1, 0, None))
+    readings = source.read(ROWS + 9)
+    assert len(readings) == ROWS
+    assert np.array(readings.values)[0].tolist() == [
+        float(LINES["temp"][0]),
+        float(LINES["hum"][0]),
+    ]
+
+
+def test_words_for_no_value_in_the_first_rows_are_no_header(tmp_path: Path) -> None:
+    columns = planted(ROWS)
+    for row in range(2):
+        columns["temp"][row] = columns["hum"][row] = "unavailable"
+    columns["mode"] = ["auto"] * ROWS
+    assert plan_of([written(tmp_path / "a.csv", columns)], OPTIONS).understood.rows == ROWS
+
+
+def test_a_first_line_with_a_date_and_a_decimal_is_a_reading_whatever_texts_are_beside(
+    tmp_path: Path,
+) -> None:
+    beside = {"time": MINUTES, "device": [f"s{row % 2}" for row in range(ROWS)]}
+    file = written(tmp_path / "a.csv", {**beside, **LINES}, header=False)
+    assert plan_of([file], OPTIONS).understood.rows == ROWS
+    decimals = [[cell.replace(".", ",") for cell in column] for column in LINES.values()]
+    german = {"time": MINUTES, "temp": decimals[0], "hum": decimals[1]}
+    plan = plan_of([written(tmp_path / "b.csv", german, ";", header=False)], OPTIONS)
+    assert features_of(plan) == ["column-2", "column-3"]
+    assert plan.understood.rows == ROWS
+    # Years and wavelengths are names.
+    named = {"region": ["a", "b"] * (ROWS // 2), "2020.5": LINES["temp"], "2021.5": LINES["hum"]}
+    plan = plan_of([written(tmp_path / "c.csv", named)], OPTIONS)
+    assert features_of(plan) == ["region", "2020.5", "2021.5"]
+
+
+def test_runs_of_spaces_separate_a_date_and_a_time_of_day_too(tmp_path: Path) -> None:
+    lines = ["date time temp hum"]
+    for moment, temp, hum in zip(MINUTES, *LINES.values(), strict=True):
+        lines.append(f"{moment}  {temp}   {hum}")
+    file = tmp_path / "a.asc"
+    file.write_text("\n".join(lines) + "\n")
+    plan = plan_of([file], OPTIONS)
+    assert features_of(plan) == ["temp", "hum"]
+    assert plan.settings["time_columns"] == ["date", "time"]
+
+
+def test_what_is_below_the_range_of_an_instrument_is_no_value_and_a_category_stays(
+    tmp_path: Path,
+) -> None:
+    columns = {**planted(ROWS), "mode": [("on", "off")[row // 30 % 2] for row in range(ROWS)]}
+    for row in range(0, ROWS, 5):
+        columns["hum"][row] = "<5" if row % 10 else "off"
+    plan = plan_of([written(tmp_path / "a.csv", columns)], OPTIONS)
+    assert plan.settings["na_values"] == ["<5"]
+    assert features_of(plan) == ["temp", "hum", "mode"]
+
+
+def test_a_number_that_is_a_value_of_another_column_is_no_value_of_one_alone(
+    tmp_path: Path,
+) -> None:
+    columns = planted(ROWS)
+    rng = np.random.default_rng(4)
+    columns["pressure"] = rng.normal(1000, 8, ROWS).round(0).tolist()
+    columns["pressure"][3:6] = [999.0] * 3
+    for row in (7, 90, 300, 500):
+        columns["temp"][row] = "999.0"
+        columns["hum"][row] = "9.969209968386869e+36"
+    plan = plan_of([written(tmp_path / "a.csv", columns)], OPTIONS)
+    assert plan.settings["na_values"] == ["9.969209968386869e+36"]
+    assert plan.settings["na_values_of"] == {"temp": ["999"]}
+    out = tmp_path / "a.toml"
+    out.write_text(federation_file(plan), encoding="utf-8")
+    config = load_config(out)
+    options = with_settings({**PLAIN_REPLAY, "files": (tmp_path / "a.csv",)}, config)
+    values = FILES.open(config.contract, options).read(ROWS).values
+    missing = [[cell is None or np.isnan(cell) for cell in row] for row in values]
+    assert np.flatnonzero(np.array(missing)[:, 0]).tolist() == [7, 90, 300, 500]
+    assert np.flatnonzero(np.array(missing)[:, 1]).tolist() == [7, 90, 300, 500]
+    assert not np.array(missing)[:, 2].any()
+    for settings in (MqttSettings, KafkaSourceSettings):
+        rules: Any = settings(na_values_of={"warm": ["999"]})
+        rules.check(CONTRACT)
+        wanted = [TopicField(0, "warm", na_values=("999",)), TopicField(1, "damp")]
+        parsed = parse_payload(b'{"warm": 999.0, "damp": 999}', wanted, rules, 1.7e9)
+        assert parsed.values is not None
+        assert parsed.values.values == {1: 999.0}
+        with pytest.raises(SettingsError, match="cold"):
+            settings(na_values_of={"cold": ["1"]}).check(CONTRACT)
+
+
+@pytest.mark.parametrize("fill", [-99.9, 9999, 65535, 32767, -32768, -999.9, 1e20, -3.4e38])
 def test_a_fill_value_far_from_all_others_is_proposed_as_no_value(
     fill: float, tmp_path: Path
 ) -> None:

@@ -64,6 +64,10 @@ def understood(columns: dict[str, Sequence[Any]]) -> Understood:
         ([20240301], "2024-03-01 00:00:00"),
         (["2024030113"], "2024-03-01 13:00:00"),
         (["45352.5"], "2024-03-01 12:00:00"),
+        (["45352,5"], "2024-03-01 12:00:00"),
+        (["Fri Mar  1 13:45:00 2024"], "2024-03-01 13:45:00"),
+        (["Fri, 01 Mar 2024 13:45:00 GMT"], "2024-03-01 13:45:00"),
+        (["Fri, 01 Mar 2024 13:45:00 +0100"], "2024-03-01 12:45:00"),
         ([45352.25], "2024-03-01 06:00:00"),
         ([45352], "2024-03-01 00:00:00"),
         (["1709251200"], "2024-03-01 00:00:00"),
@@ -83,6 +87,9 @@ def test_a_time_in_one_column_or_several_is_read(cells: list[Any], time: str | N
         ("Time (UTC+1)", "2024-03-01 11:00:00"),
         ("timestamp [Europe/Berlin]", "2024-03-01 11:00:00"),
         ("time_UTC", "2024-03-01 12:00:00"),
+        ("Zeit (MEZ)", "2024-03-01 11:00:00"),
+        ("Timestamp [EST]", "2024-03-01 17:00:00"),
+        ("Datum/Zeit, CEST", "2024-03-01 10:00:00"),
         ("time", "2024-03-01 12:00:00"),
     ],
 )
@@ -130,6 +137,38 @@ def test_no_date_of_any_form_is_a_feature(tmp_path: Path) -> None:
             if name != "date":
                 assert plan.settings["time_columns"] == [name, hour_name]
                 assert plan.understood.interval_s == 3600.0
+
+
+def test_codes_read_the_columns_of_a_time_as_they_are_written() -> None:
+    for cells, codes in (
+        (["01032024", "13"], "%d%m%Y %H"),
+        (["240301", "130000"], "%y%m%d %H%M%S"),
+        (["2024", "61", "13"], "%Y %j %H"),
+    ):
+        assert as_text(TimeReader(TimeOptions(codes), None)(cells)) == "2024-03-01 13:00:00"
+
+
+def test_epochs_of_any_name_are_times_where_no_other_column_is() -> None:
+    for units in (1, 1000, 10**9):
+        epochs = [str((1_709_251_200 + 60 * row) * units) for row in range(200)]
+        numbers = [f"{20 + row % 7}" for row in range(200)]
+        found = understood({"t": epochs, "temp": numbers})
+        assert [column.name for column in found.of("time")] == ["t"], units
+        assert found.interval_s == 60.0
+        # A number of that size that goes up and down is a value.
+        found = understood({"t": epochs[::-1], "temp": numbers})
+        assert not found.of("time")
+
+
+def test_what_is_named_as_a_time_and_is_none_is_told_with_the_option() -> None:
+    temp = [f"{20 + row % 7}" for row in range(200)]
+    for cells, reason in (
+        ([f"{1 + row % 28:02d}032024" for row in range(200)], "give --date-format"),
+        ([f"day {row} of spring" for row in range(200)], "give --date-format"),
+        ([f"{row // 60:02d}:{row % 60:02d}:00" for row in range(200)], "no column holds the date"),
+    ):
+        (left_out,) = understood({"time": cells, "temp": temp}).of("left out")
+        assert reason in left_out.reason
 
 
 def test_numbers_named_as_a_time_that_are_none_are_left_out_with_the_reason() -> None:
