@@ -320,6 +320,7 @@ def _setting_lines(config: Config, file: Path, everything: bool) -> list[str]:
 def _differs(section: Settings, setting: str, file: Path) -> bool:
     """Whether a setting has another value than its default; a setting without one always has."""
     field = type(section).model_fields[setting]
+    # It has no default that it could be compared with.
     if field.is_required():
         return True
     default = field.get_default(call_default_factory=True)

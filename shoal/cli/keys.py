@@ -142,6 +142,7 @@ def _make_pair(private: _Setting, public: _Setting, rotate: bool, as_json: bool)
     assert public_file is not None
     if private_file.exists() and not rotate:
         raise SettingsError(f"{private_file}: exists already; to change the key give --rotate")
+    # Those before stay valid, as records that were signed with them are still read.
     known = read_public_keys(public_file) if public_file.exists() else []
     seed = secrets.token_bytes(KEY_BYTES)
     key = PrivateKey(seed)

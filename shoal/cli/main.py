@@ -262,6 +262,7 @@ def _end_beside_compiler(code: int | str | None) -> None:
     if forms is not None and forms.PROCESS.is_loading:
         sys.stdout.flush()
         sys.stderr.flush()
+        # `SystemExit` may have a text or nothing: as Python does, 1 for a text and 0 for nothing.
         os._exit(code if isinstance(code, int) else int(code is not None))
 
 

@@ -225,5 +225,6 @@ def _worse(first: Standing, second: Standing) -> Standing:
 
 
 def _terms(contract: Contract) -> dict[str, Any]:
+    # By what the digest is of: a default that is written out is no change.
     terms: dict[str, Any] = json.loads(contract.agreed_json())
     return terms

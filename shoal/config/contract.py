@@ -281,6 +281,7 @@ class Privacy(Table):
                     "readings_per_window_max must be at most window_readings, "
                     f"{self.window_readings}"
                 )
+            # It checks itself when it is made.
             _ = self.privacy_unit
         except SettingsError as error:
             raise ValueError(str(error)) from None
@@ -496,6 +497,7 @@ class Contract(Table):
         The defaults of an algorithm's options are not part of the contract: an option is agreed on
         only when it is written.
         """
+        # With a prefix of its own, so that a digest of other bytes is never that of a contract.
         return hashlib.sha256(b"shoal contract 1\0" + self.agreed_json().encode()).hexdigest()[:32]
 
     def agreed_json(self) -> str:
@@ -608,6 +610,7 @@ def _leave_out_defaults(model: Model, written: dict[str, Any]) -> None:
 
 def _whole_as_int(value: bool | int | float | str) -> bool | int | float | str:
     if isinstance(value, float) and value.is_integer():
+        # 5 and 5.0 mean the same in an option: the digest must not depend on how a file writes it.
         return int(value)
     return value
 

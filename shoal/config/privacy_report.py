@@ -112,9 +112,11 @@ def spent_in_a_day(
         if contract.mode.unit.hides_presence:
             closed = by_the_clock
         elif windows is None:
+            # A window closes once it is full, or old, whichever is first.
             closed = max(by_the_clock, readings / privacy.window_readings)
         else:
             closed = windows
+        # A user spends in those windows alone in which it has a reading.
         units = min(readings, closed)
         where = f" in {_number(units)} window" + "s" * (units != 1)
     epsilon = contract.total_epsilon * units
@@ -213,6 +215,7 @@ def hidden_presence_cost(contract: ResolvedContract, readings: float) -> str | N
     expected = readings / windows
     lost = 1.0
     if places > 1:
+        # By `expm1` and `log1p`: with many places 1 - 1/k and its power lose their digits.
         lost = 1.0 - places * -math.expm1(expected * math.log1p(-1.0 / places)) / expected
     return (
         f"Windows close by the clock, {_number(windows)} a day, empty ones too, and the ledger "

@@ -166,6 +166,7 @@ def as_table(X: ArrayLike, gaps: bool = False) -> Floats:
 
 def _array_of(X: ArrayLike) -> Any:
     """X as an array of numbers, NaN where it has no value. Raises `InvalidData`."""
+    # By its method: SciPy need not be installed.
     if hasattr(X, "toarray"):
         raise InvalidData("sparse rows are not supported; give X.toarray()")
     _refuse_times(X)
@@ -189,6 +190,7 @@ _MISSING_TYPES: Final = frozenset({"NoneType", "NAType", "NaTType", "MaskedConst
 """names of the types of values that mean "no value": pandas, which has some, need not be there"""
 
 
+# scikit-learn's checks of estimators expect this type, and the wording of its message.
 class NotNumbers(InvalidData, TypeError):
     """A cell of a table is of a type that no number can be made of."""
 

@@ -226,6 +226,7 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """(k,) mean dwell in each regime, in readings, once rows were learnt."""
         codebook = self._server("dwell_").codebook
         if codebook is None:
+            # The only regime was never left.
             return np.full(self.n_regimes_, np.inf)
         return codebook.dwell()[codebook.order()]
 

@@ -320,6 +320,7 @@ def split_by_client(
 ) -> tuple[list[Floats], Ints | None]:
     """One table per client; and (n,) the positions of a single table's rows in all tables, or None
     if unchanged."""
+    # A list of rows is one table; a list of tables has one for each client.
     if not isinstance(X, list | tuple) or (len(X) and np.ndim(X[0]) == 1):
         rows = as_table(X)  # type: ignore[arg-type]  # refused there if it is no table
         if not len(rows):

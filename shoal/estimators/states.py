@@ -192,6 +192,7 @@ class States(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         """(k,) mean rows of a segment of each state, once rows were learnt."""
         segments = self.segments_
         lengths = (segments[:, 1] - segments[:, 0]).astype(np.float64)
+        # The last segment goes on, so that its length is no whole dwell yet.
         over = np.arange(len(segments)) < len(segments) - 1
         means = []
         for state in self.identities_.tolist():
@@ -206,6 +207,7 @@ class States(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         identities = self.identities_
         place = np.searchsorted(identities, self.segments_[:, 2])
         changes = np.zeros((len(identities), len(identities)), dtype=np.int64)
+        # Not `+=`, which counts a pair once however often it occurs.
         np.add.at(changes, (place[:-1], place[1:]), 1)
         return changes
 
@@ -269,6 +271,7 @@ class States(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         found."""
         if not self._is_fitted():
             return NO_STATE
+        # For its check alone: the row must have the features that were learnt.
         row_values(x, self._names or sorted(map(str, x)))
         n = self._learner.n_readings
         return int(self._learner.labels(n, n + 1)[0])

@@ -207,6 +207,7 @@ class StreamingEstimator(
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        # NaN is a missing value here: scikit-learn takes it for granted that estimators refuse it.
         tags.input_tags.allow_nan = True
         return tags
 
@@ -275,6 +276,7 @@ class StreamingEstimator(
             federation = self._new_federation(saved.width)
             federation.restore(saved.federation)
             restored = {"_federation": federation, "_names": saved.names, "_warned": False}
+        # Only now: a state that is refused leaves the estimator as it was.
         for attribute in ("_federation", "_names", "_warned", "labels_"):
             self.__dict__.pop(attribute, None)
         self.__dict__.update(restored)

@@ -159,6 +159,7 @@ class FederatedTSK(
         """
         tables, position = split_by_client(X, clients)
         tables, names = named_tables(X, tables)
+        # A list of rows is one table; a list of tables has one for each client.
         by_client = isinstance(X, list | tuple) and np.ndim(X[0]) != 1
         targets = self._targets(y, tables, position, by_client)
         self._run_rounds(

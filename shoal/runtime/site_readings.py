@@ -155,6 +155,8 @@ class SiteReadings:
             client.next += 1
             client.bytes += len(headers) + len(reading.value or b"")
         with self._errors(), writing(self._file):
+            # Within the transaction, so that no other process can write between the look and the
+            # write.
             if self.positions(source) not in (before, {}):
                 raise InvalidState(
                     f"{self._path}: another host has taken in readings of this site meanwhile; a"

@@ -107,6 +107,7 @@ class WindowFederation(Federation[CountingClient]):
         `seed`: the noise is a function of it; None: of a secret key that is drawn now. `steps` (d,)
         in unit coordinates: coarse values are spread over them.
         """
+        # The 0 is for the check alone: without a seed the key is drawn.
         own = FederationOptions.of(clients=n_clients, random_state=0 if seed is None else seed)
         super().__init__(width, own.clients)
         if seed is None:
@@ -176,6 +177,7 @@ class WindowFederation(Federation[CountingClient]):
 
     def _spread(self, rows: Floats) -> Floats:
         """Rows (n, d) that continue the stream, spread over the steps of their features."""
+        # By the place in the whole stream: any division into calls spreads a row by the same.
         numbers = self._n_rows + np.arange(len(rows))
         places = np.stack([np.zeros(len(rows), dtype=np.int64), numbers], axis=1)
         circular = np.isin(np.arange(self.width), self.server.options.circular_features)
@@ -204,9 +206,11 @@ class WindowFederation(Federation[CountingClient]):
         while len(readings) >= first + size:
             window = readings[first : first + size]
             first += size
+            # `own` has the rows of this call alone, which come after the `n_earlier` that waited.
             row = int(own[first - n_earlier - 1]) if first > n_earlier else -1
             full.append(FullWindow(row, name, window))
             size = self._window_readings
+        # A view would keep the windows before it in memory.
         client.readings = readings[first:].copy()
         return full
 

@@ -170,6 +170,7 @@ class MaskedFederation(WindowFederation):
                 window = windows.pop(0)
                 n_readings += len(window)
                 counted.append(self._count(name, window))
+        # Of whole numbers, so that the order of clients does not change the sum.
         exact: Ints = np.sum([window.counts for window in counted], axis=0)
         arrays = {
             **counted[0].update(self._with_noise(exact)),
@@ -205,6 +206,7 @@ class MaskedFederation(WindowFederation):
 
         client.windows += 1
         client.published += len(window)
+        # All at once first: most windows are below the clip, and the search counts many times.
         whole = counts_of(valid)
         if self._gaussian is None or int(whole.counts @ whole.counts) <= self._clip_squared:
             return whole

@@ -32,6 +32,7 @@ SCALING_ROWS: Final = 1_000
 """rows that `partial_fit` collects to find the level and the spread of each column, before it
 learns any"""
 SPREAD_QUANTILES: Final = (0.05, 0.5, 0.95)
+# 2 * 1.645, the quantile .95 of the standard normal distribution.
 SPREADS_APART: Final = 3.29
 """standard deviations of a Gaussian between the outer two of these quantiles"""
 REBUILD_GROWTH: Final = 1.25
@@ -49,6 +50,7 @@ def columns_of(rows: Floats) -> Columns:
     present = [column if len(column) else np.zeros(1) for column in present]
     low, level, high = np.array([np.quantile(column, SPREAD_QUANTILES) for column in present]).T
     deviation = np.array([column.std() for column in present])
+    # Quantiles of a column that rests at one value are equal, and its deviation is not 0.
     spread = np.where(high - low > 0, (high - low) / SPREADS_APART, deviation)
     return Columns(level, np.where(spread > 0, spread, 1.0))
 
@@ -206,6 +208,7 @@ class RegimeFederation(Federation[StreamingClient]):
         before = np.empty((0, rows.shape[1]))
         if ONLY_CLIENT in self._clients:
             before = self._clients[ONLY_CLIENT].latest
+        # Its window reaches back to rows that were learnt.
         dense = np.concatenate([before, self._columns.standardize(rows)])
         return int(self._labels(self.server.codebook, ONLY_CLIENT, dense, True)[-1])
 
@@ -335,6 +338,7 @@ def _seconds(times: ArrayLike | None, n: int) -> Floats | None:
             f"times has shape {array.shape}, it must have the time of each of the {n} rows"
         )
     if array.dtype.kind == "M":
+        # In nanoseconds first: the same moments are the same seconds, whatever unit they come in.
         seconds = array.astype("datetime64[ns]").astype(np.int64) / 1e9
     elif array.dtype.kind in "iuf":
         seconds = array.astype(np.float64)
