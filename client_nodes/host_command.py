@@ -93,7 +93,9 @@ def host(
     longest_s = math.inf if until_idle is None else max(until_idle, SERVER_START_S)
     contract_by = None if no_wait else time.monotonic() + longest_s
     with stopped_by_signals() as stop:
-        metrics = _serve_metrics(config.client, heartbeat) if config.client.metrics_port else None
+        metrics = None
+        if config.client.metrics_port:
+            metrics = _serve_metrics(config.client, heartbeat)
         served = Host(config, names, clients_max, metrics, contract_by=contract_by)
         run(
             lambda: open_host(served),

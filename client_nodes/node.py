@@ -372,7 +372,9 @@ class ClientNode:
         if not records:
             return None
         headers = records[0].headers
-        return number_of(headers) if dict(headers).get("source") == source.encode() else None
+        if dict(headers).get("source") != source.encode():
+            return None
+        return number_of(headers)
 
     @property
     def nodes(self) -> int:

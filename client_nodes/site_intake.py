@@ -174,7 +174,9 @@ class SiteIntake:
             source: Any = SOURCES.load("kafka")
             self._read_message = source.message_reader(self._config, field)
         message: ReadMessage = self._read_message(record, now)
-        key = (record.key or b"") if self._by_key else message.client.encode("utf-8", "replace")
+        key = record.key or b""
+        if not self._by_key:
+            key = message.client.encode("utf-8", "replace")
         taken = taken._replace(headers=message.headers, value=message.value)
         return key, taken, message.fault
 

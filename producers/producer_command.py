@@ -102,7 +102,9 @@ def producer(context: click.Context, /, **options: Any) -> None:
     _check_options(context, source)
     # A person sees the progress of files and streams. Sensors have no end, so events are printed;
     # programs get all.
-    level = logging.INFO if source.shows_events or options["as_json"] else logging.WARNING
+    level = logging.WARNING
+    if source.shows_events or options["as_json"]:
+        level = logging.INFO
     start_logging("producer", options["as_json"], level, client=source.client_name(options))
     config = load_config(options["config"])
     if config.readings.address and options["readings"]:
@@ -153,5 +155,7 @@ def _check_options(context: click.Context, source: SourceType) -> None:
     for parameter in context.command.get_params(context):
         name = str(parameter.name)
         if name not in taken and context.get_parameter_source(name) is not ParameterSource.DEFAULT:
-            label = parameter.opts[0] if isinstance(parameter, click.Option) else name.upper()
+            label = name.upper()
+            if isinstance(parameter, click.Option):
+                label = parameter.opts[0]
             raise SettingsError(f"{label} means nothing with {source.label}; leave it out")

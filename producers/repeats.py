@@ -133,7 +133,9 @@ def _repeat_text(name: str, clients: Mapping[str, str]) -> str:
     if more > 0:
         named += f" and {more} more"
     first_name = next(iter(clients.values()))
-    subject = name if first_name == name else f"{name} begins as {first_name} does, which"
+    subject = name
+    if first_name != name:
+        subject = f"{name} begins as {first_name} does, which"
     return f"{subject} was fed to {named} before"
 
 

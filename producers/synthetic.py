@@ -87,7 +87,9 @@ class Gaussians:
     moving = True
 
     def __init__(self, seed: int = 0, width: int = 2) -> None:
-        names = ["x", "y", "z"] if width <= 3 else [f"x{number}" for number in range(1, width + 1)]
+        names = ["x", "y", "z"]
+        if width > 3:
+            names = [f"x{number}" for number in range(1, width + 1)]
         self.features = tuple(Feature(name=name, low=LOW, high=HIGH) for name in names[:width])
         self._seed = seed
         self._width = width

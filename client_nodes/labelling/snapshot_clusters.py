@@ -120,7 +120,9 @@ class SnapshotClusters:
             for identity in np.unique(assigned.reference).tolist()
             if not is_usual(identity)
         ]
-        usual = [identity for identity in self._nodes_of if is_usual(identity)] if unusual else []
+        if not unusual:
+            return assigned
+        usual = [identity for identity in self._nodes_of if is_usual(identity)]
         if not usual:
             return assigned
         of_usual = np.isin(self._of_node, usual)

@@ -126,7 +126,9 @@ class WaitingReadings:
         whole = p if is_last else max(0, min(p, p - window + window // 2 + 1))
         if m < window and not is_last:
             whole = 0
-        numbers = self._numbers(labels, m - p)[:whole] if whole else np.empty(0, np.int64)
+        numbers = np.empty(0, np.int64)
+        if whole:
+            numbers = self._numbers(labels, m - p)[:whole]
         taken = Batch(self._values[:whole], self._places[:whole], self._times[:whole], [])
         self._values = self._values[whole:]
         self._places = self._places[whole:]

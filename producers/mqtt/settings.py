@@ -219,7 +219,9 @@ class MqttSettings(SourceSettings):
             return
         odd = sorted(set(features) ^ set(self.topics))
         if odd:
-            problem = "has no topic" if odd[0] in features else "is no feature of this federation"
+            problem = "is no feature of this federation"
+            if odd[0] in features:
+                problem = "has no topic"
             raise SettingsError(
                 f"[mqtt.topics]: {odd[0]!r} {problem}; there is one line for each feature:"
                 f" {', '.join(features)}"

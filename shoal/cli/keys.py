@@ -224,7 +224,10 @@ def token(files: tuple[Path, ...], readable: bool, as_json: bool) -> None:
         click.echo(json.dumps({"made": [name for name, new in made.items() if new]}))
         return
     for name, new in made.items():
-        click.echo(f"{name}: {'made' if new else 'exists already and was kept'}")
+        state = "exists already and was kept"
+        if new:
+            state = "made"
+        click.echo(f"{name}: {state}")
 
 
 def _make_token(file: Path, readable: bool) -> bool:

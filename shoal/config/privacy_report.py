@@ -345,7 +345,7 @@ def _on_regimes(contract: ResolvedContract) -> list[str]:
         return []
     return [
         f"noise at epsilon {epsilon:.3g} for each feature hides regimes: levels that differ by "
-        f".15 of the range were one regime below {REGIMES_EPSILON_MIN:g}, or below 7 with stays "
+        f".15 of the range were one regime below {REGIMES_EPSILON_MIN:g}, or below 7 with dwells "
         "of 500 readings"
     ]
 

@@ -64,7 +64,7 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     identities_ : ndarray of shape (k,)
         Identities of the regimes, ascending.
     dwell_ : ndarray of shape (k,)
-        Mean stay in each regime, in readings; infinite where there is one.
+        Mean dwell in each regime, in readings; infinite where there is one.
     transitions_ : ndarray of shape (k, k)
         Changes from one regime (row) to another (column) that were seen; within the memory of
         clients.

@@ -29,7 +29,7 @@ class States(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
 
     Experimental: parameters and results may change. A state is a way in which a stream goes on for
     a while. The stream is cut into segments first, and segments that do not differ are joined;
-    states whose stays are too short for that are found where the stream jumps between them many
+    states whose dwells are too short for that are found where the stream jumps between them many
     times. The number of states is found, and is one where nothing changes for good: noise, slow
     drift, random walks, cycles. A stream that repeats a pattern is in one state, whose period
     `periods_` has.

@@ -202,7 +202,9 @@ class WindowFederation(Federation[CountingClient]):
         readings = np.concatenate([client.readings, rows[own]])
         full: list[FullWindow] = []
         first = 0
-        size = self._first_size(name) if client.windows == 0 else self._window_readings
+        size = self._window_readings
+        if client.windows == 0:
+            size = self._first_size(name)
         while len(readings) >= first + size:
             window = readings[first : first + size]
             first += size

@@ -266,7 +266,9 @@ class RegimeFederation(Federation[StreamingClient]):
         rows = np.concatenate([part.values for part in parts])
         names = np.concatenate([part.names for part in parts])
         with_times = [part.seconds for part in parts if part.seconds is not None]
-        return StreamRows(rows, names, np.concatenate(with_times) if with_times else None)
+        if not with_times:
+            return StreamRows(rows, names, None)
+        return StreamRows(rows, names, np.concatenate(with_times))
 
     def _new_client(self, name: str) -> StreamingClient:
         return StreamingClient(BlockStatistics(self.width), np.empty((0, self.width)))
@@ -317,7 +319,9 @@ class RegimeFederation(Federation[StreamingClient]):
             own = part.names == name
             if part.seconds is not None and own.any():
                 return float(part.seconds[own][-1])
-        return self._clients[name].last_time if name in self._clients else -np.inf
+        if name not in self._clients:
+            return -np.inf
+        return self._clients[name].last_time
 
 
 def _early(names: Texts) -> Bools:
@@ -352,7 +356,10 @@ def _seconds(times: ArrayLike | None, n: int) -> Floats | None:
 def _usual_step(names: Texts, seconds: Floats) -> float:
     """Median of the steps of time within clients; 1 if there is none."""
     steps = np.concatenate([np.diff(seconds[names == name]) for name in np.unique(names)])
-    return float(np.median(steps[steps > 0])) if (steps > 0).any() else 1.0
+    ahead = steps[steps > 0]
+    if not len(ahead):
+        return 1.0
+    return float(np.median(ahead))
 
 
 def _on_grid(rows: Floats, slots: Ints, before: int) -> tuple[Floats, Ints]:
@@ -365,7 +372,10 @@ def _on_grid(rows: Floats, slots: Ints, before: int) -> tuple[Floats, Ints]:
     # A gap of a week must not become a table of a week's slots.
     steps = np.minimum(np.diff(slots, prepend=before), GAP_MAX)
     places = np.cumsum(steps) - 1
-    dense = np.full((int(places[-1]) + 1 if len(places) else 0, rows.shape[1]), np.nan)
+    n_slots = 0
+    if len(places):
+        n_slots = int(places[-1]) + 1
+    dense = np.full((n_slots, rows.shape[1]), np.nan)
     # backwards, so that the first row of a slot is written last
     new = np.flatnonzero(places >= 0)[::-1]
     dense[places[new]] = rows[new]

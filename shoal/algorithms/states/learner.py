@@ -97,8 +97,8 @@ class StateLearner:
        makes 2 to 10 clusters.
     6. **Views** (`views`). Steps 4 and 5 without and with the level, each for three sets of kernels
        of which most must agree that there is more than one state. The view with more states counts.
-    7. **Returns** (`returns`). The second way to be sure, for stays too short for segments: sets of
-       blocks of 1 to 256 readings between which the stream jumps, many times and both ways, as
+    7. **Returns** (`returns`). The second way to be sure, for dwells too short for segments: sets
+       of blocks of 1 to 256 readings between which the stream jumps, many times and both ways, as
        `shoal.algorithms.regimes` finds them. They are left out where they follow each other as the
        parts of a cycle.
     8. **Choice.** The states that return where there are any, unless segments explain three times

@@ -1,4 +1,4 @@
-"""The second way to be sure: sets of states that return, however short their stays are."""
+"""The second way to be sure: sets of states that return, however short their dwells are."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from shoal.kernels.arrays import Floats, Ints
 
 CYCLE_MIN: Final = 0.35
 """autocorrelation of what states are like, at a later lag, from which on they are parts of a cycle:
-states that follow each other by chance, with stays that differ by half, have about .1"""
+states that follow each other by chance, with dwells that differ by half, have about .1"""
 CYCLE_WINDOWS: Final = 8
 """windows that a period has at most to count as one: what takes longer, as day and night do in
 readings of every minute, are states that last"""
 BLINK_READINGS: Final = 12
-"""readings of a run, between two of one state, from which on it is told: shorter stays are not
+"""readings of a run, between two of one state, from which on it is told: shorter dwells are not
 found reliably"""
 CHANGES_MIN: Final = 10
 """changes that states must have; single noisy blocks are none"""
