@@ -17,6 +17,7 @@ FORMER_WIDTHS: Final = 2.0
 one place"""
 FORMER_MAX: Final = 64
 """clusters that have ended which are remembered"""
+# 2.563 deviations of a normal distribution lie between its quantiles .1 and .9.
 LEAST_VARIANCE: Final = (1.0 / 256.0 / 2.563) ** 2
 """least variance of a place in unit coordinates: the middle 80 % of its readings are not narrower
 than the finest bins"""

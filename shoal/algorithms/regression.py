@@ -70,6 +70,7 @@ class RuleBase:
     def in_units(self, low: Floats, high: Floats) -> RuleBase:
         """The same rules for readings between `low` and `high` (d,) instead of unit coordinates."""
         span = high - low
+        # y = low_t + span_t (constant + sum over inputs of coefficient_j (x_j - low_j) / span_j).
         coefficient = self.coefficient * span[self.target] / span
         error = None if self.error is None else self.error * float(span[self.target])
         return replace(

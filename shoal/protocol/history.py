@@ -88,11 +88,13 @@ def pack_table(table: Ints) -> PackedTable:
             if is_key:
                 # Differences of sorted keys are small, so a narrower type holds them; the last
                 # column has the counts.
+                # All differences are there before any is set.
                 column[1:] = map(operator.sub, column[1:], column)
             width = _bytes_of(min(column, default=0), max(column, default=0))
             parts.append(struct.pack(f"<B{rows}{CODES[width]}", width, *column))
             continue
         if is_key:
+            # Of a copy, as the numbers before are differences by the time that they are needed.
             column[1:] -= column[:-1].copy()
         width = _bytes_of(int(column.min()), int(column.max()))
         parts += [bytes([width]), column.astype(FORMS[width]).tobytes()]
@@ -125,6 +127,7 @@ def _compressed(contents: bytes) -> bytes:
 
 def _bytes_of(low: int, high: int) -> int:
     """The fewest bytes of a signed number in which all from `low` to `high` have room."""
+    # A signed type reaches one further below 0 than above.
     most = max(high, -low - 1)
     if most < 1 << 7:
         return 1

@@ -123,6 +123,7 @@ def log_name(identity: bytes) -> str:
 def message_name(round_: int, window: int, plan: bytes, nonce: bytes = b"") -> bytes:
     """The name of a message of masked counts, under which its mask and its nonce are made."""
     return (
+        # Every part before the last has a fixed length, so that no two names read alike.
         b"shoal masked 1"
         + round_.to_bytes(8, "little")
         + window.to_bytes(8, "little")
@@ -320,6 +321,7 @@ def _short(client: str) -> tuple[int, int]:
 
 def words_of(value: bytes) -> Words32:
     """The numbers (cells,) modulo 2^32 in a message."""
+    # In the order of bytes of this machine, and as a copy: a message cannot be added to.
     return np.frombuffer(value, dtype="<u4").astype(np.uint32)
 
 

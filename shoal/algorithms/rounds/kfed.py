@@ -95,6 +95,7 @@ def _separated(rows: Floats, k: int, seed: int) -> Floats:
     if k < rows.shape[1]:
         # Scaled, so that fourth powers do not overflow.
         scaled = rows / (np.abs(rows).max() or 1.0)
+        # Eigenvalues ascend, so that the last k vectors are the leading directions.
         plane = np.linalg.eigh(scaled.T @ scaled)[1][:, -k:]
     flat = rows @ plane
     first = flat[kmeans_plusplus(flat, k, seed)]

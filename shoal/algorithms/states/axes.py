@@ -56,6 +56,7 @@ class FeatureGroup:
         standard = group._standard(features)
         mean = standard.mean(axis=0)
         _, vectors = np.linalg.eigh((standard - mean).T @ (standard - mean))
+        # Eigenvalues ascend, so that the last vectors are the principal ones.
         components = vectors[:, ::-1][:, :rank] / np.sqrt(max(1, len(unit)))
         return cls(varying, centre, unit, mean, components)
 

@@ -124,6 +124,7 @@ def columns_of(memory: BlockMemory) -> Columns:
     deviation = blocks[:, :d].std(axis=0)
     spread = np.where(high > low, (high - low) / SPREADS_APART, deviation)
     if w > 1:
+        # Means of blocks vary less than readings do: the variance within blocks is added to theirs.
         spread = np.hypot(spread, np.sqrt(np.exp(2 * blocks[:, d : 2 * d]).mean(axis=0)))
     return Columns(level, np.where(spread > 1e-9, spread, 1.0))
 
@@ -147,6 +148,7 @@ def is_cycle(blocks: Floats, state: Ints, longest: int) -> bool:
     # Padded with zeros: the transform is circular, and would relate the end to the beginning.
     size = 1 << (n + longest).bit_length()
     power = np.abs(np.fft.rfft(gaps, size, axis=0)) ** 2
+    # By the transform of the power, over the number of pairs that each lag has.
     lagged = (
         np.fft.irfft(power, size, axis=0)[: longest + 1] / (n - np.arange(longest + 1))[:, None]
     )

@@ -36,6 +36,8 @@ DEVIATIONS_AT_QUANTILE: Final = 0.524
 class Thresholds(NamedTuple):
     """What a boundary must have to stay."""
 
+    # No test is without use: in a first version none of 45 streams that have no states had some,
+    # .29 without significance, .11 without `stay` and .20 without `abrupt`.
     significance: float
     """squared difference of the means of both sides, in units of its sampling error"""
     short: float
@@ -100,6 +102,7 @@ class Tiles:
         mean = (self._sums[end] - self._sums[first]) / (end - first)
         quarters, weights = self._means_of_parts(span, QUARTERS)
         distances = ((quarters - mean) ** 2).sum(axis=1)
+        # Without bias, as the mean is that of the same quarters.
         spread = float(weights @ distances / weights.sum()) * QUARTERS / (QUARTERS - 1)
         q = self.tiles.shape[1]
         parts = (end - first) // SHORTEST
@@ -146,6 +149,7 @@ def cut(tiles: Floats) -> list[Span]:
     squares = np.concatenate([[0.0], np.cumsum((tiles**2).sum(axis=1))])[edges]
     length = edges[None] - edges[:, None]
     inner = (sums**2).sum(axis=1)
+    # Squared lengths of the sums over each stretch, by the sums up to its ends.
     between = inner[None] + inner[:, None] - 2 * sums @ sums.T
     cost = squares[None] - squares[:, None] - between / np.maximum(length, 1)
     cost[length < SHORTEST] = np.inf
@@ -236,6 +240,7 @@ def find_segments(tiles: Tiles, thresholds: Thresholds) -> list[Segment]:
     )
     segments = [tiles.segment(span) for span in cut(tiles.tiles)]
     while len(segments) > 1:
+        # One at a time: noise and usual steps are those within the segments that are left.
         place, least = weakest_boundary(tiles, segments, strict)
         if least >= 1:
             break

@@ -23,6 +23,8 @@ TILE_MIN: Final = 6
 """readings of a tile, at least"""
 OVERLAP: Final = 2
 """half-tiles of a tile; successive tiles share one"""
+# In a first version one set found states in .11 of 45 streams that have none, the vote of three in
+# none.
 KERNEL_SETS: Final = 3
 """sets of kernels, each of which makes its own segments; most of them decide"""
 KERNELS: Final = 16
@@ -154,6 +156,7 @@ class TileMemory:
             2 + len(self._lags) + len(self._dilations) * KERNEL_SETS * len(self._kernels[0][0])
         )
         self._n_sums = self.width * columns + len(self._pairs())
+        # In 32 bits: these are most of what a client keeps.
         self._sums = np.zeros((HALF_TILES_MAX, self._n_sums), dtype=np.float32)
         self._periods = np.zeros((HALF_TILES_MAX, 2), dtype=np.float32)
         self._known = np.zeros(HALF_TILES_MAX, dtype=np.bool_)
@@ -223,6 +226,9 @@ class TileMemory:
             add(values)
             add(values**2)
             for lag in self._lags:
+                # Needed besides signs, which are positive half of the time in a symmetric signal of
+                # any rhythm: streams that differ in rhythm alone were told apart with these
+                # (adjusted Rand index .92), not without them (0).
                 add((values - past[t - lag : t - lag + n]) ** 2)
             for dilation in self._dilations:
                 starts = [t - place * dilation for place in range(KERNEL_LENGTH - 1, -1, -1)]

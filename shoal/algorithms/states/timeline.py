@@ -48,6 +48,7 @@ def overlap_of(before: Ints, after: Ints) -> tuple[Ints, Ints, Floats]:
     table = np.zeros((len(old), len(new)))
     if not len(old) or not len(new):
         return old, new, table
+    # Between two of these neither table changes its state.
     edges = np.unique(np.concatenate([before[:, :2], after[:, :2]]))
     rows = state_at(before, edges[:-1])
     columns = state_at(after, edges[:-1])

@@ -112,4 +112,5 @@ def explained(tiles: Floats, state: Ints) -> float:
     member = np.eye(k)[number]
     means = member.T @ tiles / member.sum(axis=0)[:, None]
     within = float(((tiles - means[number]) ** 2).sum())
+    # As an adjusted R^2, over as many tiles as do not overlap.
     return 1.0 - within / total * (independent - 1) / (independent - k)

@@ -78,6 +78,7 @@ def _ranges(values: Floats, w: int) -> Floats:
         high = np.maximum(high[length:], high[:-length])
         low = np.minimum(low[length:], low[:-length])
         length *= 2
+    # Below `length`: two windows of that length which are `rest` apart cover one of w.
     rest = w - length
     if rest:
         high = np.maximum(high[rest:], high[:-rest])

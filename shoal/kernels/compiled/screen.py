@@ -45,6 +45,7 @@ def _chords(builder: Any, differences: Any, steepness: Any) -> Any:
         builder.fmul(differences, steepness, flags=["contract"]), differences, flags=["contract"]
     )
     bits = builder.fsub(_all(ONE), fall, flags=["contract"])
+    # Below it lie the bits of denormal floats, and then of negative ones, which are no chords.
     bits = builder.select(builder.fcmp_ordered(">", bits, _all(LEAST)), bits, _all(LEAST))
     return builder.bitcast(builder.fptosi(bits, WHOLES), FLOATS)
 
@@ -224,6 +225,7 @@ def put(screen: Any, k: Any, weights: Any) -> None:
     """Set the column of node k to its weight."""
     columns, _, origin, _ = screen
     for j in range(len(origin)):
+        # From the origin before it is rounded, so that 32 bits hold what tells near nodes apart.
         columns[k // BLOCK, j, k % BLOCK] = np.float32(weights[k, j] - origin[j])
 
 
@@ -245,6 +247,7 @@ def least_of_nearest(screen: Any, ints: Any, floats: Any) -> Any:
 def largest(bounds: Any) -> Any:
     """The largest of some bounds; all are at least -2."""
     found = np.float32(-2.0)
+    # In any order: that does not change a maximum, and many can be compared at a time.
     for bound in bounds:
         found = max(found, bound)
     return found
@@ -260,6 +263,7 @@ def lowest_bound(least: Any, floats: Any) -> Any:
 @njit(forceinline=True)
 def just_below(number: Any) -> Any:
     """A 32-bit float that is not above a number."""
+    # More than rounding to 32 bits can add, 6e-8 of the number.
     return np.float32(number - 1e-6 * abs(number))
 
 

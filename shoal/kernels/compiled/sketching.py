@@ -95,6 +95,7 @@ def locate_kernel(sources: str) -> Any:
                 low[feature] = value if value < low[feature] else low[feature]
                 high[feature] = value if value > high[feature] else high[feature]
         for feature in range(d):
+            # In halves, as the sum can overflow; + 0.0 makes 0 of -0.
             middle[feature] = low[feature] / 2 + high[feature] / 2 + 0.0
             scale = max(scale, high[feature] / 2 - low[feature] / 2)
         scale = scale if scale > 0.0 else 1.0
@@ -118,6 +119,7 @@ def set_distances(squared: Any, own: Any, groups: Any, tie: Any, far: Any, bits:
     if lowest < TIED:
         for other in range(len(squared)):
             far[other] = np.float32(
+                # By both positions alike, so that a pair has the same distance from either side.
                 np.float64(squared[other]) + np.float64(np.int32(own) ^ np.int32(other)) * tie
             )
         far[own] = np.float32(math.inf)
@@ -200,10 +202,12 @@ def unite_kernel(sources: str) -> Any:
             if a != b and mass[a] + mass[b] <= mass_max:
                 low = min(a, b)
                 high = max(a, b)
+                # To the lower position, as `merge` puts points into one that stands before them.
                 root[high] = low
                 mass[low] += mass[high]
                 wanted -= 1
         for at in range(len(root)):
+            # Ascending: the position that it leads to is lower, and leads to its root already.
             root[at] = root[root[at]]
 
     return unite
