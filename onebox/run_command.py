@@ -414,10 +414,9 @@ def _lines(run: Run, seconds: float, found: Mapping[str, list[dict[str, Any]]]) 
             f"Stopped after {_plural(run.pump.position, 'reading')}{of}; the same command goes on "
             "from there."
         )
-    lines += [
-        f"Rejected: {_plural(rejected, 'reading')}: "
-        f"{'; '.join(map(Rejected.text, run.rejected()))}."
-    ] * (rejected > 0)
+    if rejected:
+        reasons = "; ".join(map(Rejected.text, run.rejected()))
+        lines.append(f"Rejected: {_plural(rejected, 'reading')}: {reasons}.")
     lines += watch_lines((), run.watch.clipped(run.places, run.texts))
     lines += [f"{number:,} {FAULTS[fault]}" for fault, number in run.faults.items()]
     for model, clusters in found.items():
@@ -454,5 +453,6 @@ def _remainder(clusters: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _plural(number: int, one: str) -> str:
-    return f"{number:,} {one}{'' if number == 1 else 's'}"
+def _plural(number: int, noun: str) -> str:
+    ending = "" if number == 1 else "s"
+    return f"{number:,} {noun}{ending}"

@@ -390,7 +390,9 @@ class ServerMonitoring:
         self._metrics.rejected.labels(reason=ingested.reason).inc()
         origin = f"{ingested.topic}/{ingested.partition}/{ingested.offset}"
         # As the message claims, if it could be read at all.
-        claimed = {"model": ingested.model, "client": ingested.client} if ingested.model else {}
+        claimed = {}
+        if ingested.model:
+            claimed = {"model": ingested.model, "client": ingested.client}
         fields = {"reason": ingested.reason, "detail": ingested.detail, "origin": origin}
         totals.reports.append(Report("update_rejected", logging.WARNING, {**fields, **claimed}))
 

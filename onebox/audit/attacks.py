@@ -274,17 +274,16 @@ def audit_count_mechanism(
 ) -> list[Finding]:
     """Two cells, a window released again, and a client that would have another one's noise."""
     epsilon = model.epsilon or 0.0
-    one, other = (
-        _count_release(contract, model, client, generator) for client in ("audited", "attacker")
-    )
+    audited = _count_release(contract, model, "audited", generator)
+    attacker = _count_release(contract, model, "attacker", generator)
     readings = contract.mode.unit.readings_max
     losses = {
-        "two cells": audit_two_cells(one, epsilon, trials, generator, readings=readings),
+        "two cells": audit_two_cells(audited, epsilon, trials, generator, readings=readings),
         "two cells, released twice": audit_two_cells(
-            one, epsilon, trials, generator, repeats=2, readings=readings
+            audited, epsilon, trials, generator, repeats=2, readings=readings
         ),
         "noise of another client": audit_independent_counts(
-            one, other, trials, generator, readings
+            audited, attacker, trials, generator, readings
         ),
     }
     return [LossFinding(audit, model.name, epsilon, loss) for audit, loss in losses.items()]

@@ -241,8 +241,10 @@ def audit_masked(
         of_others = np.empty(trials)
         for trial in range(trials):
             truth = 0 if was_first[trial] else 1
-            of_other = canary_readings(bounds, size, generator) if spreads[trial] else places[0]
-            canaries += [of_other[: 4 * CANARIES_MAX // trials + 1]] if spreads[trial] else []
+            of_other = places[0]
+            if spreads[trial]:
+                of_other = canary_readings(bounds, size, generator)
+                canaries.append(of_other[: 4 * CANARIES_MAX // trials + 1])
             seen = scene.round(places[truth], of_other)
             exposed = scene.exposed(seen, of_other)
             first, second = (scene.counts(seen, NAME, place) for place in places)

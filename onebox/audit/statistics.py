@@ -86,9 +86,13 @@ def loss_from_statistic(values: Floats, first: Bools) -> Loss:
     half = len(values) // 2
     if first[:half].all() or not first[:half].any():
         return loss_from_guesses(len(values) - half, 0, 0)
-    one, other = (float(np.median(values[:half][own])) for own in (first[:half], ~first[:half]))
-    beyond = values[half:] - (one + other) / 2.0
-    right = ((beyond > 0.0) == (first[half:] == (one >= other))) & (beyond != 0.0)
+    learnt = values[:half]
+    of_first = float(np.median(learnt[first[:half]]))
+    of_second = float(np.median(learnt[~first[:half]]))
+    beyond = values[half:] - (of_first + of_second) / 2.0
+    # Above the middle is the input with the larger median.
+    guessed_first = (beyond > 0.0) == (of_first >= of_second)
+    right = (guessed_first == first[half:]) & (beyond != 0.0)
     return loss_from_guesses(len(beyond), int((beyond != 0.0).sum()), int(right.sum()))
 
 

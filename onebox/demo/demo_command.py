@@ -390,7 +390,9 @@ def _summary_lines(summary: dict[str, Any], compared: list[Result]) -> list[str]
 
 
 def _next_lines(file: Path, run: Demo) -> list[str]:
-    shoal = "shoal" if shutil.which("shoal") else str(Path(sys.executable).with_name("shoal"))
+    shoal = "shoal"
+    if shutil.which(shoal) is None:
+        shoal = str(Path(sys.executable).with_name(shoal))
     compares = len(run.config.contract.models) > 1
     with_rows = COUNTS_EPSILON + ROWS_EPSILON
     other = (

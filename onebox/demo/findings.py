@@ -69,7 +69,9 @@ def sentences(clustering: Clustering) -> list[str]:
     n = len(clusters)
     states = []
     for cluster in clusters:
-        share = "" if cluster.share is None else f", {100 * cluster.share:.0f} % of the readings"
+        share = ""
+        if cluster.share is not None:
+            share = f", {100 * cluster.share:.0f} % of the readings"
         states.append(f"{title(cluster)}{share}")
     lines = [f"The office has {n} state{'s' * (n > 1)}: {_listed(states)}."]
     for cluster in clusters[:CLUSTERS_DESCRIBED_MAX]:
@@ -91,7 +93,9 @@ def occupancy(model: ServedModel, contract: ResolvedContract, office: Office) ->
     # Of equal shares the older cluster: its identity is smaller.
     most = max(shares, key=lambda identity: (shares[identity], -identity))
     others = office.occupied[labels != most]
-    elsewhere = f", and in {100 * others.mean():.0f} % of all others" if len(others) else ""
+    elsewhere = ""
+    if len(others):
+        elsewhere = f", and in {100 * others.mean():.0f} % of all others"
     return (
         f"Somebody was in the room in {100 * shares[most]:.0f} % of the readings of cluster"
         f" {most}{elsewhere}."

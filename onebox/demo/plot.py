@@ -86,7 +86,9 @@ def separating_features(rows: Floats, labels: Ints) -> tuple[int, int]:
     between = centres.var(axis=0)
     within = ((rows - centres) ** 2).mean(axis=0)
     # The floor divides by no zero where each cluster is a point.
-    share = between / np.maximum(within, 1e-12) if (between > 0).any() else within
+    share = within
+    if (between > 0).any():
+        share = between / np.maximum(within, 1e-12)
     order = np.argsort(-share, kind="stable").tolist()
     return order[0], order[min(1, len(order) - 1)]
 

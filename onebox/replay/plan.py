@@ -150,7 +150,9 @@ def _check_size(
     """Raises `SettingsError` where the footers announce more bytes of readings than may be, or than
     the disk has."""
     packed = sum(file.path.stat().st_size for file in files)
-    most = max(READINGS_BYTES_LEAST, EXPANSION_MAX * packed) if bytes_max is None else bytes_max
+    most = bytes_max
+    if most is None:
+        most = max(READINGS_BYTES_LEAST, EXPANSION_MAX * packed)
     if taken > most:
         raise SettingsError(
             f"the files have {packed} bytes and readings of about {taken}, above {most}: a small "

@@ -164,9 +164,12 @@ def whole_span(source: HistorySource, model: str, first: float | None, end: floa
     if extent is None:
         raise SettingsError(f"model {model} has no history yet")
     oldest, newest = extent
-    until = newest + COARSE_S if end is None else int(-(-end // COARSE_S) * COARSE_S)
-    until = min(until, newest + COARSE_S)
-    since = until - DEFAULT_S if first is None else int(first // COARSE_S * COARSE_S)
+    until = newest + COARSE_S
+    if end is not None:
+        until = min(until, int(-(-end // COARSE_S) * COARSE_S))
+    since = until - DEFAULT_S
+    if first is not None:
+        since = int(first // COARSE_S * COARSE_S)
     since = max(since, oldest)
     if since >= until:
         raise SettingsError(
@@ -459,7 +462,9 @@ def _features(
     for identity in sorted(means[0]):
         readings, observed = means[0][identity]
         earlier = [of_span[identity] for of_span in means[1:] if identity in of_span]
-        usual = float(np.median([number for number, _ in earlier])) if earlier else 0.0
+        usual = 0.0
+        if earlier:
+            usual = float(np.median([number for number, _ in earlier]))
         if readings < max(FEATURE_READINGS_MIN, FEATURE_READINGS_SHARE * usual):
             continue
         least = max(FEATURE_READINGS_MIN, FEATURE_READINGS_SHARE * readings)

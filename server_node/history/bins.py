@@ -440,7 +440,9 @@ def places_in(keys: Ints, searched: Ints) -> Ints | None:
     places = keys.searchsorted(searched)
     # `searchsorted` gives the place at which a key would be, which may be one behind the last:
     # `clip` makes that a wrong key, and no error.
-    return places if np.array_equal(keys.take(places, mode="clip"), searched) else None
+    if np.array_equal(keys.take(places, mode="clip"), searched):
+        return places
+    return None
 
 
 def _ascend(keys: Ints) -> bool:

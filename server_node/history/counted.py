@@ -50,7 +50,9 @@ class CountedReadings:
 
     def share(self, identity: int) -> float:
         """Part of the readings that fell to a cluster, 0 to 1."""
-        return self.by_cluster.get(identity, 0) / self.readings if self.readings else 0.0
+        if self.readings:
+            return self.by_cluster.get(identity, 0) / self.readings
+        return 0.0
 
 
 def counted_readings(reader: HistoryReader, model: str) -> CountedReadings | None:

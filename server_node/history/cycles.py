@@ -72,8 +72,12 @@ class Cycle:
         lowest = self._phase_text(int(np.argmin(self.profile)))
         highest = self._phase_text(int(np.argmax(self.profile)))
         what = {"day": "time of the day", "week": "day of the week"}[self.period]
-        chance = "below 0.1 %" if self.chance < 1e-3 else f"{100 * self.chance:.1g} %"
-        share = "less than 1 %" if self.share < 0.01 else f"{100 * self.share:.0f} %"
+        chance = "below 0.1 %"
+        if self.chance >= 1e-3:
+            chance = f"{100 * self.chance:.1g} %"
+        share = "less than 1 %"
+        if self.share >= 0.01:
+            share = f"{100 * self.share:.0f} %"
         return (
             f"{self.feature}: {share} of its variance is the {what}: lowest {lowest}, highest "
             f"{highest}; chance {chance}"

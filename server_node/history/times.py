@@ -273,7 +273,9 @@ def _words(before: str, times: tuple[Time, ...], evidence: list[Evidence], chanc
     for time, of_time in zip(times, evidence, strict=True):
         if of_time.shows(time, chance):
             shown.append(time)
-    return min(shown, key=lambda time: time.length).words if shown else ""
+    if shown:
+        return min(shown, key=lambda time: time.length).words
+    return ""
 
 
 def _readings_of(day: date, published: PublishedHistory, model: str) -> dict[int, Floats]:

@@ -222,7 +222,10 @@ class Reassembly:
         client = key[1]
         while self._size_of[client] + size > CLIENT_BYTES_MAX:
             self.drop(*self._oldest_of(client, but=key))
-        updates_max = WAITING_UPDATES_MAX if key in self._waiting else WAITING_UPDATES_MAX - 1
+        updates_max = WAITING_UPDATES_MAX
+        if key not in self._waiting:
+            # One place is for this update itself.
+            updates_max -= 1
         while len(self._waiting) > updates_max or self._size + size > WAITING_BYTES_MAX:
             oldest, update = next(iter(self._waiting.items()))
             if oldest != key and update.newest < self._received - STALE_AFTER_CHUNKS:

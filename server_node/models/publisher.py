@@ -431,7 +431,9 @@ class ModelPublisher:
         # a kill, so that all three are the same record.
         value = snapshot.encode()
         self._keep(snapshot, value, view)
-        described = describe(view, self._contract, lineage.times) if changes else {}
+        described = {}
+        if changes:
+            described = describe(view, self._contract, lineage.times)
         events = event_messages(self._contract, snapshot, self.lineage, lineage, changes, described)
         self._remember(snapshot, lineage, events)
         self.lineage = lineage

@@ -511,7 +511,9 @@ class RoundsModel(PublishedModel):
 
     def _init_hint(self) -> InitHint | None:
         params = self._state.params
-        present = None if params is None else len(self._terms.algorithm.view(params).centres)
+        present = None
+        if params is not None:
+            present = len(self._terms.algorithm.view(params).centres)
         return init_hint_for(
             self._resolved, self._resolved.models[self.name], self._source, present
         )

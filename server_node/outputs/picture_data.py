@@ -168,7 +168,9 @@ def bands_of(bins: Sequence[HistoryBin]) -> Bands:
     gaps = [float(after.start - before.start) for before, after in pairwise(bins)]
     # `lower`: a gap that there is, and none between two, so that it is a multiple of the width of a
     # bin.
-    usual_gap = float(np.quantile(gaps, 0.75, method="lower")) if gaps else 0.0
+    usual_gap = 0.0
+    if gaps:
+        usual_gap = float(np.quantile(gaps, 0.75, method="lower"))
     span = bins[-1].start - first + bin_s
     width = bin_s * max(1, int(np.ceil(max(usual_gap, span / BARS_MAX) / bin_s)))
     bars = max(1, int(np.ceil(span / width)))

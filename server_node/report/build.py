@@ -294,7 +294,9 @@ def cluster_counts(history: Sequence[HistoryPoint]) -> list[tuple[float, int]]:
 
 def _rounds(rounds: RoundStatus) -> RoundsView:
     # Three digits: the page shows no more, and is sent what has changed.
-    shift = float(f"{rounds.shift:.3g}") if math.isfinite(rounds.shift) else None
+    shift = None
+    if math.isfinite(rounds.shift):
+        shift = float(f"{rounds.shift:.3g}")
     return RoundsView(
         round=rounds.round,
         phase=rounds.phase,

@@ -280,7 +280,9 @@ def interval_width(interval: Interval, feature: Feature) -> float:
 def distance_between(here: float, there: float, feature: Feature) -> float:
     """Distance between two values, on a circle the shorter way."""
     distance = abs(here - there)
-    return min(distance, feature.period - distance) if feature.kind == "circular" else distance
+    if feature.kind == "circular":
+        return min(distance, feature.period - distance)
+    return distance
 
 
 def weighted_quantiles(values: Floats, mass: Floats, shares: Sequence[float]) -> list[list[float]]:

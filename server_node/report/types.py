@@ -141,8 +141,8 @@ class Cluster:
     An algorithm that counts recent readings itself gives the shares of those: of the newest 500 or
     so (cluster_tree) or 4,000 (density_tree), however many a step has learnt"""
     dwell: float | None
-    """readings that a client stays in it at a stretch, on average, of a cluster that is a regime;
-    null for others and while there is one"""
+    """mean dwell of a cluster that is a regime: readings of a client that fall to it one after the
+    other, on average; null for others and while there is one"""
     since: float
     """time at which it was first seen, seconds since 1970"""
     since_reading: Count

@@ -1,4 +1,4 @@
-"""Regimes on the page and under `/v1`: stays and changes, and clusters that are the regimes of
+"""Regimes on the page and under `/v1`: dwells and changes, and clusters that are the regimes of
 another model."""
 
 from __future__ import annotations

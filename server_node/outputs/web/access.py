@@ -88,7 +88,9 @@ class Access:
             cookie = SimpleCookie(cookies).get(cookie_name(secure=secure))
         except CookieError:
             return None
-        return "session" if cookie is not None and self._is_session(cookie.value) else None
+        if cookie is not None and self._is_session(cookie.value):
+            return "session"
+        return None
 
     def is_token(self, given: str) -> bool:
         """Whether `given` is the token; how long that takes does not tell how much is right."""

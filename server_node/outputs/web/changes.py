@@ -28,7 +28,9 @@ def change(before: Any, after: Any) -> Any:
             "an object cannot replace an array: it would be taken for the change of the array"
         )
     # True equals 1, and they are two values in JSON.
-    return UNCHANGED if before == after and type(before) is type(after) else after
+    if before == after and type(before) is type(after):
+        return UNCHANGED
+    return after
 
 
 def _object_change(before: dict[str, Any], after: dict[str, Any]) -> Any:
@@ -48,4 +50,6 @@ def _array_change(before: list[Any], after: list[Any]) -> Any:
     changed = {position: value for position, value in changes if value is not UNCHANGED}
     if not changed:
         return UNCHANGED
-    return changed if len(as_json(changed)) < len(as_json(after)) else after
+    if len(as_json(changed)) < len(as_json(after)):
+        return changed
+    return after

@@ -201,11 +201,9 @@ def _add(history: History, bins: Sequence[HistoryBin], with_clients: bool) -> No
 
 def _titles(names: HistoryNames | None) -> Callable[[int], dict[str, Any]]:
     """Identity, name and label of a cluster; all null for readings of no known cluster."""
-    known = (
-        {}
-        if names is None
-        else {identity: (name, label) for identity, name, label in names.clusters}
-    )
+    known = {}
+    if names is not None:
+        known = {identity: (name, label) for identity, name, label in names.clusters}
 
     def fields(identity: int) -> dict[str, Any]:
         if identity == NO_CLUSTER:
@@ -223,9 +221,9 @@ def _client(number: int, names: HistoryNames | None) -> dict[str, Any]:
 def _step(text: str | None) -> int:
     if text is None:
         return COARSE_S
-    step = (
-        int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(STEP_MAX_S)) else 0
-    )
+    step = 0
+    if text.isascii() and text.isdigit() and len(text) <= len(str(STEP_MAX_S)):
+        step = int(text)
     if step % FINE_S or not 0 < step <= STEP_MAX_S:
         raise HTTPException(400, f"step is a multiple of {FINE_S}, in seconds, up to {STEP_MAX_S}")
     return step
@@ -257,7 +255,9 @@ async def read_feeds(reader: HistoryReader, model: str, asked: QueryParams) -> F
         starts += [history_bin.start for history_bin in bins[:CELL_BINS_AT_ONCE]]
         cells = [cells_table(history_bin.cells) for history_bin in bins[:CELL_BINS_AT_ONCE]]
         together = summed(np.concatenate([together, *cells]))
-        start = bins[CELL_BINS_AT_ONCE].start if len(bins) > CELL_BINS_AT_ONCE else None
+        start = None
+        if len(bins) > CELL_BINS_AT_ONCE:
+            start = bins[CELL_BINS_AT_ONCE].start
         await asyncio.sleep(0)
     names = reader.names(model)
     clients = [] if names is None else names.clients

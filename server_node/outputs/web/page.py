@@ -240,7 +240,9 @@ class Page:
         if name is None:
             return None
         status = self._board.status
-        return requested_model(request, status).name if name else next(iter(status.contract.models))
+        if name:
+            return requested_model(request, status).name
+        return next(iter(status.contract.models))
 
     async def file(self, request: Request) -> Response:
         """A file of the page."""

@@ -140,11 +140,9 @@ async def http_error(request: Request, error: Exception) -> Response:
     reason = error.detail
     if reason == HTTPStatus(error.status_code).phrase:
         allowed = (error.headers or {}).get("Allow", "")
-        reason = (
-            f"this path accepts {allowed} only"
-            if allowed
-            else "there is nothing at this path; the page is at /"
-        )
+        reason = "there is nothing at this path; the page is at /"
+        if allowed:
+            reason = f"this path accepts {allowed} only"
     return problem(error.status_code, reason, error.headers)
 
 

@@ -139,12 +139,10 @@ def _read(
                 break
             scanned += len(records)
             place = positions[0]
-            read_now = [one for record in records if (one := read(record)) is not None]
-            found += [
-                entry
-                for entry in read_now
-                if all(entry.get(key) == value for key, value in wanted.items())
-            ]
+            for record in records:
+                entry = read(record)
+                if entry is not None and wanted.items() <= entry.items():
+                    found.append(entry)
         return found, {"first": first, "next": place, "end": end}
 
 

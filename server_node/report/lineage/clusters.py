@@ -150,7 +150,9 @@ class Lineage:
             cluster = self.clusters[identity]
             if cluster.time != words:
                 changed[identity] = cluster.having(time=words)
-        return replace(self, clusters={**self.clusters, **changed}) if changed else self
+        if changed:
+            return replace(self, clusters={**self.clusters, **changed})
+        return self
 
     @property
     def known(self) -> list[Cluster]:

@@ -292,7 +292,9 @@ class _Step:
             if identity in self._group_of or kept:
                 continue
             into = self._known_or_parent(cluster.merging_into)
-            kind = EventKind.GONE if into is None or into == identity else EventKind.MERGED
+            kind = EventKind.MERGED
+            if into is None or into == identity:
+                kind = EventKind.GONE
             del self._clusters[identity]
             self._remember(cluster)
             if kind is EventKind.MERGED and into is not None:
@@ -431,7 +433,9 @@ class _Step:
                 continue
             before = cluster.reported_dwell
             seen = cluster.reported_dwells
-            moved = abs(math.log(dwell / before)) if before and as_before else 0.0
+            moved = 0.0
+            if before and as_before:
+                moved = abs(math.log(dwell / before))
             # The logarithm of a mean of n exponential dwells has a standard error of about 1 /
             # sqrt(n).
             error = math.sqrt(1 / dwells + 1 / seen) if seen else 0.0
@@ -502,7 +506,8 @@ class _Step:
         of_node: dict[int, int] = {}
         for node in self._groups.node_mass:
             former = self._of_node.get(node)
-            former = None if former is None else self._replaced_by.get(former, former)
+            if former is not None:
+                former = self._replaced_by.get(former, former)
             number = self._groups.of_node.get(node)
             if former is not None and former in self._clusters and former not in self._group_of:
                 of_node[node] = former
