@@ -182,6 +182,7 @@ class _Series:
     def show(self, values: Mapping[Labels, float]) -> None:
         """Set these and remove all others."""
         for gone in self._shown.keys() - values.keys():
+            # A series that is not removed is served for ever, with its last value.
             self._metric.remove(*gone)
             del self._shown[gone]
         for labels, value in values.items():

@@ -206,6 +206,8 @@ class KilledRuns:
             node = fork.Process(target=self._run, args=(stepped,), daemon=True)
             began = time.monotonic()
             node.start()
+        # This end is the child's: while it is open here, too, a child that has died would be waited
+        # for.
         stepped.close()
         with closing(steps):
             if self._generator.random() < STARTING:

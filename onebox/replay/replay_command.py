@@ -45,6 +45,7 @@ def publish(config: Config, records: Iterable[ReplayedRecord]) -> int:
     nothing. Raises as the log does, and `SettingsError` when a client's signing key cannot be read.
     """
     template = config.client.signing_key_file
+    # The key of a client is read from its file once, and not for each of its records.
     signer = lru_cache(maxsize=None)(lambda client: make_signer(read_client_key(template, client)))
     count = 0
     with closing(open_federation_log(config)) as log:

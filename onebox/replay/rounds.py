@@ -105,6 +105,7 @@ def part_sums(plan: ReplayPlan, name: str, params: Params, part: int) -> ExactSu
     sums = ExactSums()
     for _, rows in windows_of(plan, part):
         if len(rows) >= model.declared.rounds.rows_min:
+            # The newest rows, as many as a client node answers from.
             sums.add(model.rounds.algorithm.answer(params, rows[-model.declared.readings_max :]))
     return sums
 

@@ -159,6 +159,7 @@ def _at_the_same_times(
     # Around the mean of all times, so that the level of a span stays what it is.
     less = (of_slot - of_slot.mean(axis=0))[slot]
     n = len(before.starts)
+    # Less one: the mean of all times is the level of the span, and was not taken off.
     return [values[0] - less[:n], values[1] - less[n:]], number - 1
 
 

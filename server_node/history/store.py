@@ -362,6 +362,8 @@ class HistoryStore:
             # names of clients, and when each of them sent readings.
             make_private(self._path)
         # A command may read the file while the server writes; neither takes longer than a moment.
+        # `isolation_level=None`: `writing` begins and ends transactions, and Python's own would
+        # begin others.
         file = sqlite3.connect(name, timeout=5.0, isolation_level=None)
         try:
             # With a write-ahead log, readers (the page, commands) never wait for the writer.

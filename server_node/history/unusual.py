@@ -272,6 +272,8 @@ class UnusualWatch:
         # too small by chance, which would give false alarms.
         mean = max(float((tail - tail[0]).mean()), TAIL_MEAN_MIN) * (1 + 1 / math.sqrt(n))
         months = min(self.added_up, TAIL_BINS) / MONTH_BINS
+        # Above its start the tail is exponential: of so many peaks, as many as are asked for exceed
+        # `mean` times the logarithm of the ratio of both numbers.
         often = (n + math.sqrt(n)) / months / per_month
         return max(float(tail[0]) + mean * math.log(max(often, 1.0)), float(tail[-1]))
 

@@ -153,6 +153,7 @@ class ModelRound:
         self._counter.adopt(self._served.plan)
         self.plan = self._counter.plan_digest[:PLAN_BYTES]
         none = np.empty((0, self._contract.width))
+        # Of no rows: what a sum that was counted under this plan is put into, to be an update.
         self._blank: Counted = self._counter.count(
             none, np.empty(0, np.bool_), b"", 0, (self.cohort, self.number)
         )
@@ -395,6 +396,7 @@ class ModelRound:
             model=self._model.name,
             algorithm=self._model.algorithm.name,
             client=COHORT,
+            # The number of the round, so that a rebuild numbers the batches alike.
             sequence=self.number,
             readings=places,
             privacy=self._model.statement,

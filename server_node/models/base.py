@@ -327,6 +327,8 @@ COMPUTING_ERRORS: Final = (
 )
 """errors that a computation on unforeseen arrays can raise; singular matrices are among the
 `ValueError`s"""
+# Leaving each of n out combines the answers of n - 1 clients n times: above this the time is better
+# spent on adding them one by one, which finds several at once.
 LEAVE_ONE_OUT_MAX: Final = 200
 """clients up to which each is left out in turn"""
 
@@ -381,6 +383,7 @@ def _unusual(answers: Mapping[str, Arrays], clients: Sequence[str]) -> dict[str,
         }
         # The median: a few wild answers cannot move what the others are compared with.
         middle = np.median(np.stack([sizes[client] for client in clients]), axis=0)
+        # 1e-12: where the others have 0, another 0 is as usual, and anything else is far.
         return {
             client: float(
                 np.nan_to_num(np.abs(sizes[client] - middle) / (middle + 1e-12), nan=np.inf).max(

@@ -107,6 +107,7 @@ def facts_of(snapshot: Snapshot, contract: ResolvedContract) -> dict[str, str]:
 def _as_json(snapshot: Snapshot, lineage: Lineage, contract: ResolvedContract) -> bytes:
     body = plain(snapshot_view(snapshot, lineage, contract))
     body["predictor"] = _predictor_json(snapshot, contract)
+    # No NaN: Python would write a text that is no JSON, and no other language reads.
     return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
 
 

@@ -120,6 +120,7 @@ class Bridge:
 
     def step(self) -> bool:
         """Copy the next contributions and read the next snapshots; whether there was any."""
+        # First, as it checks the upstream contract: nothing may be published under another one.
         snapshots = self._read_snapshots()
         records, after = self._own_log.read(
             self._contract.contributions_topic, self._positions, RECORDS_MAX

@@ -327,6 +327,7 @@ class FollowingRounds(RoundsModel):
                 self._terms.algorithm.update,
                 [answer.answer.stats for answer in received],
             )
+        # The round is over all the same: the upstream server goes on without this region.
         except InvalidData as invalid:
             return RoundFailed(self.name, state.round, str(invalid))
         if sums is None:

@@ -209,6 +209,8 @@ def _nodes_of(view: ClusteringView, lineage: Lineage) -> Counter[int]:
     members = np.bincount(view.cluster[view.cluster >= 0], minlength=len(view.centres))
     nodes: Counter[int] = Counter()
     for number, identity in lineage.of_number.items():
+        # A rebuild keeps the identities of the snapshot before it, whose numbers may be larger,
+        # until it has read as far.
         if number < len(members):
             nodes[identity] += int(members[number])
     return nodes
@@ -333,6 +335,7 @@ def feeds_of(by_client: Mapping[str, Sequence[tuple[int, float]]]) -> dict[str, 
 def whole_percents(shares: Sequence[tuple[int, float]]) -> list[list[int]]:
     """Shares by identity in whole percents that add up to that of their sum: the largest remainders
     are rounded up."""
+    # By largest remainders: percents that are rounded one by one can add up to 99 or 101.
     exact: Floats = np.array([100.0 * share for _, share in shares])
     whole = np.floor(exact).astype(int)
     missing = round(float(exact.sum())) - int(whole.sum())

@@ -189,6 +189,7 @@ def openapi(operations: Sequence[Operation]) -> Schema:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": paths,
+        # Nothing, or the token: a server without one asks for none.
         "security": [{}, {"token": []}],
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},

@@ -376,6 +376,8 @@ class TlsFiles(NamedTuple):
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
+            # With a password at hand, though it is empty: OpenSSL would ask for one at the
+            # terminal, and a service would wait for ever.
             context.load_cert_chain(self.certificate, self.key, password=lambda: "")
         except OSError as unusable:
             raise SettingsError(
@@ -550,6 +552,8 @@ def _listening_socket(host: str, port: int, limits: Limits) -> Listener:
         ) from None
     listening = Listener(family, kind, protocol, limits)
     try:
+        # Connections of a server that was stopped keep its port for a minute, in which it could not
+        # start again.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
         listening.listen()

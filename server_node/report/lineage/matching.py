@@ -129,6 +129,7 @@ def match_identities(view: ClusteringView, groups: Groups, by_mass: Match) -> Ma
         parents = view.parent.tolist()
         origin = {number: parents[number] for number in groups.mass if parents[number] >= 0}
     lost = [*by_mass.group_of.items(), *by_mass.now_in.items()]
+    # A group that goes on as itself has parted from nothing.
     return Match(
         group_of,
         {number: identity for number, identity in origin.items() if identity != given[number]},
