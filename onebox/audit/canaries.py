@@ -43,9 +43,8 @@ def traces(readings: Floats, bounds: Bounds, digits: int = DIGITS) -> frozenset[
             found.update(
                 (struct.pack("<d", value), struct.pack(">d", value), _digits(value, digits))
             )
-        found.update(
-            row.astype(form).tobytes() for row in rows for form in ("<f4", ">f4") if len(row) > 1
-        )
+        if rows.shape[1] > 1:
+            found.update(row.astype(form).tobytes() for row in rows for form in ("<f4", ">f4"))
     return frozenset(found)
 
 

@@ -326,24 +326,16 @@ def audit_masked_kills(
     for name, key in keys.items():
         make_helper_state(folder / name, helper_public(key))
     audited = scratch_federation(config, model, folder, keys)
+    opened: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+        "server": partial(open_server, audited, clock=_clock)
+    }
+    for name, key in keys.items():
+        opened[name] = partial(open_helper, audited, key, folder / name)
+    for name in CLIENTS:
+        opened[name] = partial(open_client, audited, name, clock=_clock)
     runs = {
-        "server": KilledRuns(
-            partial(_step_for_ever, partial(open_server, audited, clock=_clock)), generator
-        ),
-        **{
-            name: KilledRuns(
-                partial(_step_for_ever, partial(open_helper, audited, key, folder / name)),
-                generator,
-            )
-            for name, key in keys.items()
-        },
-        **{
-            name: KilledRuns(
-                partial(_step_for_ever, partial(open_client, audited, name, clock=_clock)),
-                generator,
-            )
-            for name in CLIENTS
-        },
+        name: KilledRuns(partial(_step_for_ever, open_node), generator)
+        for name, open_node in opened.items()
     }
     with resumed(open_server(audited, clock=_clock)):
         pass  # so that clients find topics and contract

@@ -178,15 +178,13 @@ class Demo:
 
     def _rounds(self) -> dict[str, dict[str, int]]:
         """The newest round and the clusters of each model in rounds, by name."""
-        statuses = [model.status() for model in self.box.server.models().values()]
-        return {
-            status.name: {
-                "round": status.rounds.round,
-                "clusters": status.snapshot.clusters if status.snapshot else 0,
-            }
-            for status in statuses
-            if status.rounds is not None
-        }
+        newest = {}
+        for model in self.box.server.models().values():
+            status = model.status()
+            if status.rounds is not None:
+                clusters = status.snapshot.clusters if status.snapshot else 0
+                newest[status.name] = {"round": status.rounds.round, "clusters": clusters}
+        return newest
 
 
 def prepare_folder(folder: Path, epsilon: float | None, port: int, compare: bool = False) -> Path:

@@ -401,17 +401,15 @@ def _next_lines(file: Path, run: Demo) -> list[str]:
     )
     if compares:
         other = ("demo", "private counts alone: no noisy row is published")
-    is_strict = run.config.contract.privacy.counts_epsilon == 1.0
-    stricter = [("demo --epsilon 1", "stricter: a quarter of the epsilon for each reading")]
-    tries = [
-        other,
-        *([] if is_strict else stricter),
+    tries = [other]
+    if run.config.contract.privacy.counts_epsilon != 1.0:
+        tries.append(("demo --epsilon 1", "stricter: a quarter of the epsilon for each reading"))
+    tries += [
         (f"history export --config {file}", "the share of each cluster over the sixteen days"),
         (f"check {file}", "the contract of this federation, and what it costs"),
         ("init FILE.csv", "a federation file for readings of your own; then shoal run"),
     ]
-    return [
-        "",
-        "Try next:",
-        *(line for words, why in tries for line in (f"  {shoal} {words}", f"      {why}")),
-    ]
+    lines = ["", "Try next:"]
+    for words, why in tries:
+        lines += [f"  {shoal} {words}", f"      {why}"]
+    return lines

@@ -15,6 +15,7 @@ from shoal.algorithms.streaming import Arrays
 from shoal.algorithms.view import ClusteringView
 from shoal.config.resolved import ResolvedContract
 from shoal.errors import InvalidData, MessageRejected
+from shoal.kernels.arrays import Floats
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.history import HistoryMessage
 from shoal.protocol.messages import Snapshot, Update
@@ -372,23 +373,17 @@ def _unusual(answers: Mapping[str, Arrays], clients: Sequence[str]) -> dict[str,
     """Distance of the size of each client's arrays from the median of all, in medians."""
     # A size may overflow or be no number: such an answer is the one to find.
     with np.errstate(over="ignore", invalid="ignore"):
-        sizes = {
-            client: np.array(
-                [
-                    float(np.abs(array).max(initial=0.0))
-                    for _, array in sorted(answers[client].items())
-                ]
-            )
-            for client in clients
-        }
+        sizes = {client: _sizes_of(answers[client]) for client in clients}
         # The median: a few wild answers cannot move what the others are compared with.
         middle = np.median(np.stack([sizes[client] for client in clients]), axis=0)
-        # 1e-12: where the others have 0, another 0 is as usual, and anything else is far.
-        return {
-            client: float(
-                np.nan_to_num(np.abs(sizes[client] - middle) / (middle + 1e-12), nan=np.inf).max(
-                    initial=0.0
-                )
-            )
-            for client in clients
-        }
+        unusual = {}
+        for client in clients:
+            # 1e-12: where the others have 0, another 0 is as usual, and anything else is far.
+            apart = np.abs(sizes[client] - middle) / (middle + 1e-12)
+            unusual[client] = float(np.nan_to_num(apart, nan=np.inf).max(initial=0.0))
+    return unusual
+
+
+def _sizes_of(arrays: Arrays) -> Floats:
+    """(a,) the largest absolute value in each of these arrays, in the order of their names."""
+    return np.array([float(np.abs(array).max(initial=0.0)) for _, array in sorted(arrays.items())])

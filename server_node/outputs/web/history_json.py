@@ -286,12 +286,10 @@ def by_client(cells: Ints, clients: list[str]) -> dict[str, list[tuple[int, floa
     for number, identity, readings in cells.tolist():
         of_client.setdefault(client_name(number, clients), []).append((identity, readings))
     totals = {client: sum(readings for _, readings in parts) for client, parts in of_client.items()}
-    return {
-        client: [
-            (identity, readings / totals[client])
-            for identity, readings in sorted(
-                of_client[client], key=lambda part: (-part[1], part[0])
-            )
+    shares = {}
+    for client in sorted(of_client, key=lambda client: (-totals[client], client)):
+        largest_first = sorted(of_client[client], key=lambda part: (-part[1], part[0]))
+        shares[client] = [
+            (identity, readings / totals[client]) for identity, readings in largest_first
         ]
-        for client in sorted(of_client, key=lambda client: (-totals[client], client))
-    }
+    return shares
