@@ -1,13 +1,14 @@
-"""Tables of docs/reference that are made from declarations: commands, metrics, settings. To make
-them anew, after a change of a declaration: `python -m tests.docs_tables`."""
+"""Tables of the docs that are made from declarations: commands, metrics, settings, guarantees. To
+make them anew, after a change of a declaration: `python -m tests.docs_tables`."""
 
 from __future__ import annotations
 
 import inspect
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 from prometheus_client import CollectorRegistry
@@ -15,8 +16,11 @@ from prometheus_client import CollectorRegistry
 from shoal.cli.main import shoal
 from shoal.cli.settings_table import settings_table
 from shoal.client_nodes.host_metrics import HostMetrics
+from shoal.config.contract import parse_contract
 from shoal.config.resolved import resolve
 from shoal.helper_node.metrics import HelperMetrics
+from shoal.privacy.base import GUARANTEE_HEADINGS, Description
+from shoal.privacy.formal import PRIOR_BELIEFS, belief_after, percent
 from shoal.server_node.outputs.web import create_app, predict
 from shoal.server_node.report.status import ServerStatus, StatusBoard
 from shoal.telemetry.metrics import ClientMetrics, ServerMetrics
@@ -24,17 +28,78 @@ from tests.asyncapi import document
 from tests.small_plant import plant
 
 PAGES = Path(__file__).parent.parent / "docs" / "reference"
+PRIVACY = PAGES.parent / "explanation" / "privacy.md"
 ASYNCAPI = PAGES / "asyncapi.json"
 
 
-def made_tables() -> dict[Path, str]:
-    """Page -> its table as the declarations have it."""
+def made_tables() -> dict[Path, tuple[str, ...]]:
+    """Page -> its tables as the declarations have them."""
     return {
-        PAGES / "commands.md": commands_table(),
-        PAGES / "http.md": http_table(),
-        PAGES / "metrics.md": metrics_table(),
-        PAGES / "settings.md": settings_table(),
+        PAGES / "commands.md": (commands_table(),),
+        PAGES / "http.md": (http_table(),),
+        PAGES / "metrics.md": (metrics_table(),),
+        PAGES / "settings.md": (settings_table(),),
+        PRIVACY: (beliefs_table(), guarantees_table()),
     }
+
+
+EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, 10.0)
+EXAMPLES: Mapping[str, Mapping[str, Any]] = {
+    "private counts of readings": {"mode": "formal", "counts_epsilon": 4},
+    "private counts of users": {
+        "mode": "formal",
+        "counts_epsilon": 4,
+        "unit": "user",
+        "readings_per_window_max": 1,
+    },
+    "masked counts": {
+        "mode": "masked",
+        "unit": "client",
+        "epsilon": 4,
+        "budget_windows": 120,
+        "budget_days": 30,
+        "helpers": [{"name": "h1", "key": "1" * 128}],
+    },
+}
+"""[privacy] of the contracts whose guarantees are shown"""
+
+
+def beliefs_table() -> str:
+    """What somebody may believe afterwards, by epsilon and by what was believed beforehand."""
+    head = " | ".join(f"of somebody {100 * belief:g} % sure" for belief in PRIOR_BELIEFS)
+    lines = [f"| ε | {head} |", "|---" * (1 + len(PRIOR_BELIEFS)) + "|"]
+    for epsilon in EPSILONS:
+        afterwards = [percent(belief_after(belief, epsilon)) for belief in PRIOR_BELIEFS]
+        lines.append(f"| {epsilon:g} | {' | '.join(afterwards)} |")
+    return "\n".join(lines)
+
+
+def guarantees_table() -> str:
+    """The rows of a guarantee, as `shoal check` and the page have them, at an epsilon of 4."""
+    descriptions = example_descriptions().values()
+    lines = [f"| at ε 4 | {' | '.join(EXAMPLES)} |", "|---" * (1 + len(EXAMPLES)) + "|"]
+    for place, heading in enumerate(GUARANTEE_HEADINGS):
+        texts = [description.rows()[place][1] for description in descriptions]
+        lines.append(f"| **{heading}** | {' | '.join(texts)} |")
+    gaps = [" ".join(description.not_covered) for description in descriptions]
+    lines.append(f"| **not covered** | {' | '.join(gaps)} |")
+    return "\n".join(lines)
+
+
+def example_descriptions() -> dict[str, Description]:
+    """What each of the examples guarantees."""
+    descriptions = {}
+    for name, privacy in EXAMPLES.items():
+        contract = parse_contract(
+            {
+                "federation": {"name": "plant"},
+                "features": [{"name": "warm", "low": -10, "high": 50}],
+                "privacy": privacy,
+                "models": [{"name": "clusters", "algorithm": "density_tree"}],
+            }
+        )
+        descriptions[name] = resolve(contract).mode.describe()
+    return descriptions
 
 
 def http_table() -> str:
@@ -118,6 +183,8 @@ def with_table(page: str, table: str) -> str:
 
 
 if __name__ == "__main__":
-    for file, table in made_tables().items():
-        file.write_text(with_table(file.read_text(encoding="utf-8"), table), encoding="utf-8")
+    for file, tables in made_tables().items():
+        for table in tables:
+            page = with_table(file.read_text(encoding="utf-8"), table)
+            file.write_text(page, encoding="utf-8")
     ASYNCAPI.write_text(asyncapi_text(), encoding="utf-8")

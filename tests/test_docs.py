@@ -111,9 +111,9 @@ def test_the_toml_files_of_a_page_are_valid(page: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", made_tables(), ids=name_of)
 def test_a_table_that_is_made_from_declarations_agrees_with_them(page: Path) -> None:
-    assert made_tables()[page] in page.read_text(encoding="utf-8"), (
-        "make it anew: python -m tests.docs_tables"
-    )
+    text = page.read_text(encoding="utf-8")
+    for table in made_tables()[page]:
+        assert table in text, "make it anew: python -m tests.docs_tables"
 
 
 def test_the_asyncapi_document_agrees_with_the_declarations() -> None:

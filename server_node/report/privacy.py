@@ -87,7 +87,7 @@ def privacy_text(contract: ResolvedContract, day: DaySpending | None = None) -> 
 
 
 def _model_privacy(report: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("name", "learns_from", "unit", "epsilon", "window_readings")
+    names = ("name", "learns_from", "unit", "epsilon", "window_readings", "counted")
     return {name: report[name] for name in names}
 
 

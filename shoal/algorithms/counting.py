@@ -115,6 +115,8 @@ class CountingAlgorithm(StreamingAlgorithm):
     )
     counter: Callable[[Mapping[str, Any], int], Counter]
     """(options, d) -> a client half that knows no snapshot yet. Raises `SettingsError`"""
+    counted: str = "readings, each in one cell of its plan at most"
+    """what a window counts, for people"""
     features_max: int | None = None
     """most features that it is for; None: any number"""
     stream: str | None = None

@@ -278,6 +278,8 @@ def _model_lines(
         unit = contract.mode.unit.phrase
         line += f"  epsilon {model.epsilon:g} per {unit}, from {algorithm.family.learns_from}"
     yield line
+    if model.counts is not None:
+        yield f"counts      {model.name}  {model.counts.algorithm.counted}"
     if model.experimental:
         yield f"note        {model.name}  {model.experimental}"
     if model.target is not None:

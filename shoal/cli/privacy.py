@@ -136,7 +136,10 @@ def _guarantee_lines(
     for feature in guarantee["bounds"]:
         ends = f"{feature['low']:g} to {feature['high']:g} {feature['unit']}"
         lines.append(f"bounds      {feature['name']}  {ends}".rstrip())
-    lines += [_model_line(model) for model in guarantee["models"]]
+    for model in guarantee["models"]:
+        lines.append(_model_line(model))
+        if model["counted"] is not None:
+            lines.append(f"counts      {model['name']}  {model['counted']}")
     if guarantee["epsilon"] is not None:
         lines.append(
             f"sum         epsilon {guarantee['epsilon']:g} per {unit.phrase} in all models, by the "

@@ -71,12 +71,14 @@ def _model_report(contract: ResolvedContract, model: ResolvedModel) -> dict[str,
         "name": model.name,
         "algorithm": model.algorithm.name,
         "learns_from": "rows",
+        "counted": None,
         **model.statement,
         "window_readings": None,
         "window_s": None,
     }
     if model.counts is not None:
         report["learns_from"] = "counts"
+        report["counted"] = model.counts.algorithm.counted
         report["window_readings"] = contract.contract.privacy.window_readings
         report["window_s"] = contract.contract.privacy.window_s
     return report

@@ -2,7 +2,7 @@
 
 P(k) is proportional to exp(-k^2 / (2 v)) on the whole numbers, v a whole number. For two vectors of
 counts whose difference has the length D, noise of this kind on every count is D^2 / (2 v)-zCDP
-(Canonne, Kamath and Steinke 2020, theorem 14). Ledgers charge a little more, D^2 / (2 (v - 4)), for
+(Canonne, Kamath and Steinke 2020). Ledgers charge a little more, D^2 / (2 (v - 4)), for
 which more is true: it is the rho of a continuous Gaussian that protects no better. Rho adds up over
 windows, whatever was learnt from those before, and a total is the (epsilon, delta) of one
 continuous Gaussian for every delta (`epsilon_of`): the noise for epsilon 1 to 4 is 6 to 7 % less
@@ -279,7 +279,7 @@ _MILLS_DIRECT: Final = 25.0
 def epsilon_of(rho: float, delta: float) -> float:
     """The epsilon that a total charge of `rho` guarantees together with `delta`.
 
-    It is exact for continuous Gaussian noise (Balle and Wang 2018, theorem 8), of which rounds that
+    It is exact for continuous Gaussian noise (Balle and Wang 2018), of which rounds that
     add up to this rho are no worse than a single one, whatever was learnt from those before (Dong,
     Roth and Su 2022, corollary 3.3). And it holds for the discrete Gaussian of variance v, because
     that is what remains of a continuous one of variance v - 4 if every count is then rounded by a
@@ -328,7 +328,8 @@ def chance_beyond(rho: float, epsilon: float) -> float:
 def gaussian_delta(mu: float, epsilon: float) -> float:
     """The least delta for this epsilon of two continuous Gaussians `mu` deviations apart.
 
-    Source: Balle and Wang 2018, theorem 8, with mu = sensitivity / standard deviation.
+    Source: Balle and Wang 2018, the analytic Gaussian mechanism, with mu = sensitivity / standard
+    deviation.
     """
     # The theorem's delta is P(Z > near) - exp(epsilon) P(Z > far), whose terms are almost equal for
     # small delta. They have the density at `near` in common, as that at `far` is exp(-epsilon)

@@ -448,7 +448,8 @@ class Masked(PrivacyMode):
             "everybody who reads the log, the server and all other clients, also all together and "
             "whatever else they know.",
             f"{beliefs(self._promised_epsilon)} What is published tells more than that with a "
-            f"probability of at most {self._chance_beyond:.1g} (delta is {self.delta:g}).",
+            f"probability of at most {self._chance_beyond:.1g}. It follows from delta, "
+            f"{self.delta:g}: by so much a set of results may be likelier than epsilon allows.",
             "all helpers together with somebody who reads the log: it holds as long as ONE of the "
             f"helpers{whose} keeps its secret and its state and follows the protocol. Or breaking "
             "the encryption (X25519, AES), or reading the client's folder, which has the raw "

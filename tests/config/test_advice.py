@@ -165,6 +165,33 @@ def test_shoal_check_says_what_a_device_spends_in_a_day(
     assert day["text"] in CliRunner().invoke(check, [str(file)], catch_exceptions=False).stdout
 
 
+COUNTED = {
+    "density_tree": "by leaf of the tree of cuts",
+    "cluster_tree_from_counts": "by cell of a grid",
+    "regimes_from_counts": "pairs of blocks of block_readings successive readings",
+    "kmeans_from_counts": "by leaf of the tree of cuts",
+}
+
+
+def test_check_and_report_say_what_each_model_counts(tmp_path: Path) -> None:
+    file = tmp_path / "plant.toml"
+    text = FILE.replace("epsilon_per_reading = 4", "counts_epsilon = 4")
+    head, _, _ = text.partition("[[models]]")
+    models = [f'[[models]]\nname = "{name}"\nalgorithm = "{name}"\n' for name in COUNTED]
+    text = head + "".join(models)
+    text += "[models.options]\nclusters = 3\n"
+    file.write_text(text, encoding="utf-8")
+    checked = CliRunner().invoke(check, [str(file)], catch_exceptions=False).stdout
+    report = ["report", "--config", str(file)]
+    reported = CliRunner().invoke(privacy_command, report, catch_exceptions=False).stdout
+    for name, words in COUNTED.items():
+        for output in (checked, reported):
+            (line,) = (
+                line for line in output.splitlines() if line.startswith(f"counts      {name} ")
+            )
+            assert words in line
+
+
 USERS = FILE.replace(
     "epsilon_per_reading = 4", 'counts_epsilon = 4\nunit = "user"\nreadings_per_window_max = 1'
 ).replace('"fcac"', '"density_tree"')

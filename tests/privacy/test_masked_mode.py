@@ -183,7 +183,7 @@ def test_the_description_names_helpers_budget_and_what_cannot_be_done() -> None:
         "helper-0, helper-1",
         "in any 30 days",
         "98 % sure afterwards",
-        "tells more than that with a probability of at most 2e-05 (delta is 1e-06)",
+        "tells more than that with a probability of at most 2e-05. It follows from delta, 1e-06",
         "as long as ONE of the helpers",
         "quarantine",
         "erased",

@@ -7,8 +7,10 @@ import re
 
 import pytest
 
+from shoal.privacy.base import GUARANTEE_HEADINGS
 from shoal.privacy.formal import belief_after, beliefs, percent
 from shoal.privacy.off import Off
+from tests.docs_tables import example_descriptions
 from tests.privacy.modes import formal_mode, paper_mode, wide_bounds
 
 
@@ -90,6 +92,18 @@ def test_the_description_says_what_a_reading_costs_and_uses_no_adjective_for_it(
     assert "spends the sum of their epsilons" in dict(description.rows())["who is protected"]
     assert f"Epsilon is {epsilon:g} per reading" in words
     assert f"{epsilon / 16:g} each" in words
+
+
+def test_every_guarantee_has_its_rows_and_no_adjective_in_place_of_a_number() -> None:
+    for name, description in example_descriptions().items():
+        rows = dict(description.rows())
+        assert list(rows) == list(GUARANTEE_HEADINGS), name
+        assert all(rows.values()), name
+        assert description.not_covered, name
+        assert not re.search(r"(?i)strong|fair|weak|hardly|highly|\bvery\b", description.text()), (
+            name
+        )
+        assert beliefs(4.0) in rows["what an attacker learns"], name
 
 
 def test_the_odds_are_the_exponential_of_the_whole_budget() -> None:

@@ -15,7 +15,7 @@ from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.density_tree.arrays import REGION_UPDATE, SNAPSHOT, UPDATE
 from shoal.algorithms.density_tree.claims import check_claims
 from shoal.algorithms.density_tree.clusters import MASS_SIGNIFICANCE
-from shoal.algorithms.density_tree.counter import DensityTreeCounter
+from shoal.algorithms.density_tree.counter import COUNTED, DensityTreeCounter
 from shoal.algorithms.density_tree.leaf import BINS
 from shoal.algorithms.density_tree.options import DensityTreeOptions
 from shoal.algorithms.density_tree.region import DensityTreeAggregator
@@ -60,6 +60,7 @@ DENSITY_TREE: Final = CountingAlgorithm(
     view=view,
     check_claims=check_claims,
     counted_points=counted_points,
+    counted=COUNTED,
     samples_axes=True,
     joins_ends=True,
     readings_to_exceed_noise=readings_to_exceed_noise,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -14,6 +14,12 @@ from shoal.algorithms.density_tree.server import DensityTreeServer
 from shoal.algorithms.streaming import Arrays, Rows
 from shoal.errors import InvalidData
 from shoal.kernels.arrays import Bools
+
+COUNTED: Final = (
+    "readings, by leaf of the tree of cuts that the server publishes and bin of one feature: each "
+    "in one cell at most"
+)
+"""what a window counts under a tree of cuts, for people"""
 
 
 class DensityTreeCounter:

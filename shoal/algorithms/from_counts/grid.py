@@ -394,6 +394,7 @@ def from_counts(
         view=learner.view,
         counted_points=counted_points,
         check_claims=check_claims,
+        counted="readings, by cell of a grid over the declared bounds: each in one cell at most",
         features_max=FEATURES_MAX,
         stream=STREAM,
         epsilon_advised=EPSILON_ADVISED,

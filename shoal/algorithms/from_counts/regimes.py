@@ -593,6 +593,10 @@ REGIMES_FROM_COUNTS: Final = CountingAlgorithm(
     predictor=predictor,
     view=view,
     check_claims=check_claims,
+    counted=(
+        "pairs of blocks of block_readings successive readings, by the bins of the means of one "
+        "feature: a reading is in one block, and a block in one pair at most"
+    ),
     features_max=FEATURES_MAX,
     readings_needed=readings_needed,
     experimental=(

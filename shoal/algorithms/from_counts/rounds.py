@@ -21,7 +21,7 @@ from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.density_tree.arrays import SNAPSHOT as TREE_SNAPSHOT
 from shoal.algorithms.density_tree.arrays import UPDATE, blocks_of
 from shoal.algorithms.density_tree.claims import check_claims
-from shoal.algorithms.density_tree.counter import DensityTreeCounter
+from shoal.algorithms.density_tree.counter import COUNTED, DensityTreeCounter
 from shoal.algorithms.density_tree.plan import PLAN_ARRAYS
 from shoal.algorithms.density_tree.plan_check import check_plan
 from shoal.algorithms.density_tree.server import DensityTreeServer
@@ -86,6 +86,7 @@ def rounds_from_counts(learner: RoundsAlgorithm) -> CountingAlgorithm:
         predictor=None if learner.predictor is None else partial(_predictor, learner),
         view=partial(_view, learner),
         check_claims=check,
+        counted=COUNTED,
         samples_axes=True,
         epsilon_advised=EPSILON_ADVISED,
     )

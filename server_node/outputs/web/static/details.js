@@ -188,7 +188,7 @@ const factList = (facts) => make("dl", { class: "facts" }, ...facts.flatMap(([na
 function modelText(model) {
   const epsilon = model.epsilon === null ? "" : `ε ${value(model.epsilon)} per ${model.unit}, `;
   if (model.learns_from === "rows") return `${epsilon}noisy rows, which models share`;
-  return `${epsilon}counts of ${plural(model.window_readings, "reading")}`;
+  return `${epsilon}counts of windows of ${plural(model.window_readings, "reading")}: ${model.counted}`;
 }
 
 function epsilonTable(privacy) {
