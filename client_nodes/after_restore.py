@@ -15,11 +15,12 @@ little.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from shoal.client_nodes.bootstrap import (
     NOISE_KEY,
@@ -66,7 +67,8 @@ def replace_client(
     """Let client `new` take the place of `old`, whose folder and log are copies of one moment.
 
     `windows`: the most windows that `old` can have published since that moment; those that the
-    readings left in its log fill are charged if they are more. Does nothing where it is done.
+    readings left in its log can have been in are charged if they are more, and with hidden presence
+    those that the clock has closed since. Does nothing where it is done.
     Raises `SettingsError` for names or settings with which it cannot be; `InvalidState` where
     `old` is no client with a ledger, or `new` is one already.
     """
@@ -139,7 +141,7 @@ def _charge_and_retire(config: Config, old: str, file: Path, windows: int, now: 
     owner = checkpoint_owner(config, old)
     with ExitStack() as stack:
         # Its lock: a client that still runs would publish on.
-        stack.enter_context(open_checkpoint(config, old))
+        checkpoint = stack.enter_context(open_checkpoint(config, old))
         log = stack.enter_context(closing(open_client_log(config, old)))
         ensure_local_topics(log, config.client)
         folder = config.client.folder / old
@@ -149,15 +151,47 @@ def _charge_and_retire(config: Config, old: str, file: Path, windows: int, now: 
         left = 0
         for partition, (first, end) in log.bounds(READINGS).items():
             left += max(0, end - max(first, released.get(partition, 0)))
+        if contract.mode.unit.hides_presence:
+            closed = _closed_by_clock(contract, checkpoint.load(), now)
+        else:
+            charged_at = ledger.last_charge()
+            seconds = math.inf if charged_at is None else max(0.0, now - charged_at)
+            closed = _windows_of(contract, left, seconds)
+        most = max(windows, closed)
         window = contract.contract.privacy.window_readings
-        # The window that was open at the time of the copy may have been closed by the first of
-        # them.
-        filled = left // window + 1 if left else 0
-        lost = Lost(max(windows, filled), max(windows * window, left))
+        lost = Lost(most, max(windows * window, left))
         _charge(ledger, contract, lost, now)
         (folder / NOISE_KEY).rename(folder / RETIRED_KEY)
         sync_folder(folder)
     return lost
+
+
+def _windows_of(contract: ResolvedContract, readings: int, seconds: float) -> int:
+    """The most windows in which this many readings can have been, in so many seconds."""
+    if not readings:
+        return 0
+    privacy = contract.contract.privacy
+    # The window that was open at the time of the copy may have been closed by the first of them.
+    full = readings // privacy.window_readings + 1
+    if contract.mode.unit.name == "reading":
+        # A window that the clock closes early has fewer readings: one spends once, in either.
+        return full
+    # A user, or a client, spends as much in a window that the clock has closed before it was full,
+    # with at least one reading in each.
+    by_clock = readings if math.isinf(seconds) else math.ceil(seconds / privacy.window_s)
+    return min(readings + 1, full + by_clock)
+
+
+def _closed_by_clock(contract: ResolvedContract, state: Any, now: float) -> int:
+    """The windows that close by the clock alone, since the one that is open in the saved state."""
+    if state is None:
+        return 0
+    begun = state["windows"]["clock_window"]
+    if begun is None:
+        return 0
+    # Windows begin later by a phase, which is less than one of them.
+    newest = math.floor(now / contract.contract.privacy.window_s)
+    return max(0, newest - int(begun) + 1)
 
 
 def _charge(ledger: Ledger, contract: ResolvedContract, lost: Lost, now: float) -> None:

@@ -97,8 +97,8 @@ def client(
     if (former is None) != (lost_windows is None):
         raise click.UsageError(
             "--after-restore and --lost-windows need each other: nothing on the machine knows how"
-            " many windows were published since the copy. Readings a second times the seconds"
-            " since then, over window_readings of [privacy], are the most"
+            " many windows were published since the copy. Readings since then over window_readings"
+            " of [privacy], plus seconds since then over window_s, are the most"
         )
     config = load_config(file)
     contract = config.resolved

@@ -436,6 +436,16 @@ class Ledger:
             return
         file.execute("INSERT OR REPLACE INTO budgets VALUES (?, ?, ?)", (self._owner, span_s, most))
 
+    def last_charge(self) -> float | None:
+        """Time of the newest charge of a window in this account, seconds since 1970."""
+        with self._sqlite_errors():
+            (newest,) = self._file.execute(
+                "SELECT MAX(charged_at) FROM (SELECT charged_at FROM releases WHERE owner = ?"
+                " UNION ALL SELECT charged_at FROM masked WHERE owner = ?)",
+                (self._owner, self._owner),
+            ).fetchone()
+        return None if newest is None else float(newest)
+
     def masked_windows(self, model: str) -> int:
         """One more than the number of the newest window of masked counts charged for a model.
 
