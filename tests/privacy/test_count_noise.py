@@ -118,3 +118,25 @@ def test_all_that_the_noise_depends_on_changes_it() -> None:
         mechanism(epsilon=2.0).fingerprint,
     }
     assert len(fingerprints) == 3
+
+
+def test_who_has_the_key_takes_the_noise_away_and_who_has_not_does_not() -> None:
+    """The noise is a function of the key and of the counts: right counts are those that give what
+    was published."""
+    true = np.array([3, 0, 7], dtype=np.int64)
+    published = mechanism().release(true, (0, 0, 9), TERMS)
+    guesses = [np.array(guess, dtype=np.int64) for guess in np.ndindex(8, 2, 9)]
+
+    def fitting(key: bytes) -> list[list[int]]:
+        attack = mechanism(key=key)
+        return [
+            guess.tolist()
+            for guess in guesses
+            if (attack.release(guess, (0, 0, 9), TERMS) == published).all()
+        ]
+
+    assert true.tolist() in fitting(KEY)
+    # Of 144 guesses several may fit by chance, by any key; so it is asked of many keys whether the
+    # true counts are among them.
+    others = [bytes([number]) * KEY_BYTES for number in range(1, 40)]
+    assert sum(true.tolist() in fitting(key) for key in others) < len(others) / 2

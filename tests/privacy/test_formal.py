@@ -68,3 +68,15 @@ def test_rows_made_in_blocks_are_those_made_one_by_one() -> None:
     for other in (at[:-1], [*at, at[-1]]):
         with pytest.raises(InvalidData, match="places"):
             build(mode).privatise(readings, other)
+
+
+def test_a_reading_that_is_stored_often_is_found_by_the_mean_of_its_rows() -> None:
+    """Each copy has noise of its own, so that their epsilons add up: the mean of n copies has an
+    n-th of the variance."""
+    mode = formal_mode(1, 1.0)
+    reading = mode.bounds.from_unit(np.array([[0.3]]))
+    copies = 20_000
+    rows = build(mode).privatise(np.repeat(reading, copies, axis=0), places(copies)).rows
+    once = float(np.abs(rows - 0.3).mean())
+    assert once > 0.5, "one row tells little"
+    assert abs(float(rows.mean()) - 0.3) < 5 * float(rows.std()) / np.sqrt(copies) < 0.06
