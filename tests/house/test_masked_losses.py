@@ -3,6 +3,7 @@ unmasked, or the process refuses with words."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterable
 from itertools import product
@@ -10,9 +11,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from click.testing import CliRunner
 
+from shoal.cli.privacy import privacy as privacy_command
 from shoal.errors import InvalidState, ShoalError
-from shoal.privacy.ledger import LEDGER, account, read_spending
+from shoal.privacy.gaussian import epsilon_of
+from shoal.privacy.ledger import LEDGER, NANO, account, read_spending
+from shoal.privacy.masked import Masked
 from shoal.privacy.masks import helper_public
 from shoal.protocol.masked import CloseRound, HelperSum, MaskedCounts, signed_counts, words_of
 from shoal.runtime.helper_state import make_helper_state
@@ -64,6 +69,15 @@ def test_each_life_of_a_log_is_charged_and_all_of_them_within_the_budget(tmp_pat
         assert truth <= charged(federation) <= 4
         assert charged(federation) == min(life + 1, 4)
         federation.lose_log()
+    arguments = ["report", "--config", str(federation.file), "--name", FIRST]
+    report = CliRunner().invoke(privacy_command, [*arguments, "--json"], catch_exceptions=False)
+    client = json.loads(report.stdout)["clients"][FIRST]
+    assert client["masked"][0]["windows"] == charged(federation) >= truth
+    mode = federation.config.resolved.mode
+    assert isinstance(mode, Masked)
+    rho = truth * mode.window_nano / NANO
+    assert client["person_epsilon"] >= epsilon_of(rho, mode.delta), "the report states the truth"
+    assert client["person_epsilon"] <= mode.values["epsilon"]
 
 
 def test_messages_of_a_log_that_was_lost_are_not_unmasked_from_another_one(tmp_path: Path) -> None:
