@@ -36,6 +36,10 @@ PATH = re.compile(r'("[^"]+"|[^".]+)(\.("[^"]+"|[^".]+))*')
 _PART = re.compile(r'"([^"]+)"|([^".]+)')
 # A sensor that sends only faults must not write a line for each of them.
 REPORT_EVERY_S = 10.0
+SCHEMA_HEADER = b"\x00"
+SCHEMA_HEADER_BYTES = 5
+"""a zero byte and the number of the schema, which stand before a message where producers keep its
+form in a schema registry (wire format of Confluent); JSON cannot begin with a zero byte"""
 
 
 class MessageSettings(Protocol):
@@ -112,13 +116,9 @@ def parse_payload(
     payload: bytes, wanted: Sequence[TopicField], settings: MessageSettings, now: float
 ) -> ParsedPayload:
     """The values of a message that arrived at `now`, in seconds since 1970. Never raises."""
-    if len(payload) > settings.payload_bytes_max:
-        return ParsedPayload(None, ["oversized"])
-    try:
-        # Some programs begin a text with a byte order mark.
-        text = payload.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return ParsedPayload(None, ["not_text"])
+    text, fault = _text_of(payload, settings.payload_bytes_max)
+    if fault:
+        return ParsedPayload(None, [fault])
     no_values = _no_values(settings.na_values)
     if not wanted[0].field:
         return _parsed(now, dict.fromkeys(wanted, text.strip()), no_values)
@@ -142,6 +142,24 @@ def parse_payload(
     if settings.client_field:
         parsed = parsed._replace(client=text_of(field_at(fields, settings.client_field)))
     return parsed
+
+
+def _text_of(payload: bytes, bytes_max: int) -> tuple[str, str]:
+    """The text of a message, and why it has none; "" for no fault."""
+    if len(payload) > bytes_max:
+        return "", "oversized"
+    if has_schema_header(payload):
+        return "", "of_a_schema"
+    try:
+        # Some programs begin a text with a byte order mark.
+        return payload.decode("utf-8-sig"), ""
+    except UnicodeDecodeError:
+        return "", "not_text"
+
+
+def has_schema_header(payload: bytes) -> bool:
+    """Whether a message is in the form that a schema registry keeps: Avro, Protobuf or JSON."""
+    return len(payload) > SCHEMA_HEADER_BYTES and payload.startswith(SCHEMA_HEADER)
 
 
 def _bad_fields(

@@ -7,6 +7,7 @@ field, and one with the client, where a field or a level of the topic names it.
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import time
 from collections import Counter, defaultdict
@@ -26,7 +27,7 @@ from shoal.producers.federation_file import Plan
 from shoal.producers.file_plan import check_person_is_no_client, people_of, user_column_of
 from shoal.producers.files.parsing import number_of
 from shoal.producers.files.times import TimeOptions, TimeReader, names_zone
-from shoal.producers.messages import quoted_path, time_reader_of
+from shoal.producers.messages import has_schema_header, quoted_path, time_reader_of
 from shoal.producers.mqtt.settings import MqttSettings, parse_place
 from shoal.producers.subjects import Subjects, subjects_of
 from shoal.transports.base import Log
@@ -40,6 +41,10 @@ DEPTH_MAX = 8
 UNREAD_MAX = 12
 """most fields that are listed as not read"""
 OF_A_LIST = "a list"
+OF_A_SCHEMA = (
+    "in the form of a schema registry (Avro, Protobuf or JSON behind a zero byte and the number of"
+    " a schema)"
+)
 TOO_DEEP = f"an object at depth {DEPTH_MAX}"
 RECIPE = (
     "a message has to be one object with a field for each quantity; docs/reference/doors.md has the"
@@ -91,10 +96,8 @@ def plan_of_kafka(address: str, topic: str, options: Mapping[str, Any]) -> Plan:
         unread: dict[str, str] = {}
         messages = _from_kafka(log, topic, options["seconds"], unread)
     if not messages:
-        _refuse_lists(topic, unread)
-        raise InvalidData(
-            f"topic {topic!r} has no JSON objects to look at; wait longer with --seconds"
-        )
+        _refuse_unread(topic, unread)
+        raise InvalidData(f"topic {topic!r} has no messages to look at; wait longer with --seconds")
     read = _reader(options)
     at = time_path(messages, read)
     names = [name for name in _paths(messages) if name != at]
@@ -117,19 +120,24 @@ def plan_of_mqtt(broker: str, topic_filter: str, options: Mapping[str, Any]) -> 
     connection = MqttSettings(**settings, session_s=1)
     messages = _from_mqtt(connection, topic_filter, options["seconds"], unread)
     if not messages:
-        _refuse_lists(topic_filter, unread)
+        _refuse_unread(topic_filter, unread)
         raise InvalidData(
-            f"no message of {topic_filter} came in {options['seconds']:g} s that is JSON or a"
-            " number"
+            f"no message of {topic_filter} came in {options['seconds']:g} s; wait longer with"
+            " --seconds"
         )
     stream = _stream_of_topics(messages, settings, _reader(options))
     return _plan("mqtt", topic_filter, stream, messages, options, unread)
 
 
-def _refuse_lists(origin: str, unread: Mapping[str, str]) -> None:
-    """Raise `InvalidData` where messages are lists, as those of SenML."""
-    if unread.get("") == OF_A_LIST:
+def _refuse_unread(origin: str, unread: Mapping[str, str]) -> None:
+    """Raise `InvalidData` where there are messages and none is read: it says what they are."""
+    what = unread.get("")
+    if what == OF_A_LIST:
         raise InvalidData(f"the messages of {origin} are lists, which are not read: {RECIPE}")
+    if what is not None:
+        raise InvalidData(
+            f"the messages of {origin} are not read, the first of them is {what}: {RECIPE}"
+        )
 
 
 def _sentences_on_unread(unread: Mapping[str, str]) -> list[str]:
@@ -216,20 +224,36 @@ def _fields_of(payload: bytes, unread: dict[str, str]) -> dict[str, Any] | None:
     `unread` gets path -> what it is for the fields that are no cells; "" is the whole message.
     """
     try:
-        text = payload.decode()
+        text = payload.decode("utf-8-sig")
         if isinstance(number_of(text), float):
             return {"": text}
         # Nested a thousand times, JSON of a few bytes ends the recursion of the parser.
         value = json.loads(text)
     except (ValueError, RecursionError):
+        unread.setdefault("", _form_of(payload))
         return None
     if isinstance(value, list):
         unread[""] = OF_A_LIST
+    elif not isinstance(value, dict):
+        unread.setdefault("", "a text in quotes, which may hold JSON" if value else "JSON null")
     if not isinstance(value, dict):
         return None
     fields: dict[str, Any] = {}
     _flatten(value, (), fields, unread)
     return fields
+
+
+def _form_of(payload: bytes) -> str:
+    """What a message is that is no JSON, for people."""
+    if not payload:
+        return "empty"
+    if has_schema_header(payload):
+        return OF_A_SCHEMA
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return "binary: no UTF-8 text"
+    return "a text that is no JSON"
 
 
 def _flatten(
@@ -244,7 +268,9 @@ def _flatten(
             _flatten(cell, path, fields, unread)
         elif isinstance(cell, str | int | float | None) and name and '"' not in name:
             fields[quoted_path(path)] = cell
-        elif isinstance(cell, list | dict) and name and '"' not in name:
+        elif not name or '"' in name:
+            unread[f"{quoted_path(above)}.{name}"] = "a name that no path can have"
+        elif isinstance(cell, list | dict):
             unread[quoted_path(path)] = OF_A_LIST if isinstance(cell, list) else TOO_DEEP
 
 
@@ -255,6 +281,8 @@ def _paths(messages: Sequence[Sampled]) -> list[str]:
     return list(paths)
 
 
+_DAY = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}")
+"""a date without a time of day"""
 DATES_MIN = 10
 """different dates in a field that is the time of a message by them and not by its name"""
 
@@ -269,6 +297,9 @@ def time_path(messages: Sequence[Sampled], read: TimeReader) -> str:
     # messages.
     for path in sorted(paths, key=lambda path: not is_named("time", path)):
         cells = [message.fields[path] for message in messages if path in message.fields]
+        # All messages of a day would be of one time.
+        if all(isinstance(cell, str) and _DAY.fullmatch(cell) for cell in cells):
+            continue
         if not is_named("time", path):
             # A number of another name may be anything, and a date that hardly changes is that of a
             # version.

@@ -46,6 +46,7 @@ FAULTS = {
     "oversized": "messages were longer than payload_bytes_max",
     "not_text": "messages were no UTF-8 text",
     "not_json": "messages were no JSON object",
+    "of_a_schema": "messages were in the form of a schema registry, which is not read; write JSON",
     "timeless": "messages had no readable time",
     "ahead": "messages had a time in the future",
     "unknown_topic": "messages were of a topic that was not subscribed to",

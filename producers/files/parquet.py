@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.errors import InvalidData, MissingExtra
+from shoal.errors import InvalidData, MissingExtra, SettingsError
 from shoal.producers.files.rows import NumberRows, Row, Rows
 
 try:
@@ -103,9 +103,17 @@ def _cells(column: Any) -> list[Any]:
 
 @contextmanager
 def parquet_errors(path: Path) -> Iterator[None]:
-    """Raise errors of pyarrow and of the file inside as `InvalidData`."""
+    """Raise errors of pyarrow and of the file inside as `InvalidData`, and what is lacking here, a
+    codec or a right, as `SettingsError`."""
     try:
         yield
+    except pa.ArrowNotImplementedError:
+        raise SettingsError(
+            f"{path}: the pyarrow installed here lacks its codec or its types; install a newer"
+            " pyarrow, or write the file with compression snappy or zstd"
+        ) from None
+    except PermissionError:
+        raise SettingsError(f"{path}: this user may not read it; give it the right to") from None
     except (pa.ArrowException, OSError) as broken:
         raise InvalidData(
             f"{path}: not a Parquet file, or damaged ({type(broken).__name__}). Fetch it again"

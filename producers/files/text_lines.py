@@ -12,7 +12,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import cast
 
-from shoal.errors import InvalidData
+from shoal.errors import InvalidData, SettingsError
 from shoal.producers.files.dialect import (
     HEAD_BYTES,
     HEAD_LINES,
@@ -107,7 +107,8 @@ def _opened(path: Path) -> BufferedReader:
 
 @contextmanager
 def _file_errors(path: Path) -> Iterator[None]:
-    """Raise errors of the file and of its compression inside as `InvalidData`."""
+    """Raise errors of the file and of its compression inside as `InvalidData`, and a right that is
+    lacking as `SettingsError`."""
     try:
         yield
     # Before `OSError`, as `BadGzipFile` is one.
@@ -115,5 +116,7 @@ def _file_errors(path: Path) -> Iterator[None]:
         raise InvalidData(
             f"{path}: damaged or cut short; the rows before that place were read. Fetch it again"
         ) from None
+    except PermissionError:
+        raise SettingsError(f"{path}: this user may not read it; give it the right to") from None
     except OSError as unreadable:
         raise InvalidData(f"{path}: cannot be read: {unreadable.strerror}") from None

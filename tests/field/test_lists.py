@@ -11,14 +11,18 @@ from typing import Any
 import pytest
 
 from shoal.errors import InvalidData
+from shoal.producers.kafka.settings import KafkaSourceSettings
+from shoal.producers.messages import TopicField, parse_payload
+from shoal.producers.mqtt.settings import MqttSettings
 from shoal.producers.sampled_messages import (
     DEPTH_MAX,
     RECIPE,
     UNREAD_MAX,
     _fields_of,
-    _refuse_lists,
+    _refuse_unread,
     _sentences_on_unread,
 )
+from shoal.producers.source_type import FAULTS
 
 PAGE = Path(__file__).parents[2] / "docs/reference/doors.md"
 SENML = [
@@ -39,14 +43,40 @@ def test_a_topic_of_lists_is_said_to_be_one() -> None:
     unread: dict[str, str] = {}
     assert read(SENML, unread) is None
     with pytest.raises(InvalidData, match="of site/# are lists, which are not read") as told:
-        _refuse_lists("site/#", unread)
+        _refuse_unread("site/#", unread)
     assert RECIPE in str(told.value)
     assert "14.5" not in str(told.value)
-    # What is no JSON, or a text, is no list.
-    for payload in (b"\xff", b'"text"', b"{"):
-        unread = {}
-        assert _fields_of(payload, unread) is None
-        _refuse_lists("site/#", unread)
+    # Where nothing came there is nothing to tell.
+    _refuse_unread("site/#", {})
+
+
+SCHEMA = b"\x00\x00\x00\x00\x07"
+OTHERS = {
+    "binary": (b"\xff\x01", "not_text"),
+    "a text in quotes, which may hold JSON": (b'"{}"', "not_json"),
+    "a text that is no JSON": (b"temp=14.5", "not_json"),
+    "empty": (b"", "not_json"),
+    "in the form of a schema registry": (SCHEMA + b'{"warm": 14.5}', "of_a_schema"),
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_messages_that_are_not_read_are_told_for_what_they_are(what: str) -> None:
+    payload, fault = OTHERS[what]
+    unread: dict[str, str] = {}
+    assert _fields_of(payload, unread) is None
+    with pytest.raises(InvalidData, match=f"the first of them is {what}"):
+        _refuse_unread("plant", unread)
+    for settings in (MqttSettings(), KafkaSourceSettings()):
+        parsed = parse_payload(payload, [TopicField(0, "warm")], settings, 1.7e9)
+        assert parsed.faults == [fault]
+        assert fault in FAULTS
+
+
+def test_a_name_that_no_path_can_have_is_listed() -> None:
+    unread: dict[str, str] = {}
+    assert read({"air": {'6" pipe': 3.5, "": 1, "temp": 14.5}}, unread) == {"air.temp": 14.5}
+    assert set(unread) == {'air.6" pipe', "air."}
 
 
 def test_fields_that_are_not_read_are_named_with_the_reason() -> None:

@@ -228,6 +228,15 @@ def test_the_time_of_messages_is_found_by_its_name(field: str) -> None:
     assert time_path(sampled(field, 0.0), read) == field
 
 
+def test_a_date_without_a_time_of_day_is_no_time_of_messages() -> None:
+    read = TimeReader(TimeOptions(), None)
+    assert time_path(sampled("date", 0.0, "%Y-%m-%d"), read) == ""
+    both = []
+    for message in sampled("timestamp", 0.0):
+        both.append(message._replace(fields={"date": "2024-03-01", **message.fields}))
+    assert time_path(both, read) == "timestamp"
+
+
 def test_init_compares_times_that_name_no_zone_with_the_clock() -> None:
     read = TimeReader(TimeOptions(), None)
     (ahead,) = sentences_on_zone(sampled("Time", 1.0), "Time", read)
