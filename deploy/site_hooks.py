@@ -73,8 +73,10 @@ def linked_pages(markdown: str) -> list[str]:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the API reference, and the files outside of docs/."""
+    """Add the API reference, the list of pages for language models, and the files outside of
+    docs/."""
     files.append(File.generated(config, API, content=api_page()))
+    files.append(File.generated(config, "llms.txt", content=llms_page(config.site_description)))
     for name in outside():
         files.append(File.generated(config, REPOSITORY + name, abs_src_path=str(ROOT / name)))
     return files
@@ -176,6 +178,22 @@ def api_page() -> str:
         if inspect.isclass(value):
             parts += [method_text(name, value, method) for method in methods_of(value)]
     return "\n\n".join(parts)
+
+
+def llms_page(description: str) -> str:
+    """The list of all pages in the form that programs with language models look for (llmstxt.org):
+    docs/contents.md, with links to the pages of the site."""
+    contents = (ROOT / "docs" / "contents.md").read_text(encoding="utf-8")
+
+    def page_of(link: re.Match[str]) -> str:
+        before, target, anchor, after = link.groups()
+        if is_elsewhere(target):
+            return link[0]
+        path = in_site(posixpath.normpath(posixpath.join("docs", target)))
+        return f"{before}{path.removesuffix('.md')}.html{anchor or ''}{after}"
+
+    _, _, sections = contents.partition("\n## ")
+    return f"# shoal\n\n> {description}\n\n## {LINK.sub(page_of, sections)}"
 
 
 def methods_of(value: type) -> list[str]:

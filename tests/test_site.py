@@ -62,6 +62,16 @@ def test_pages_load_nothing_from_elsewhere_and_can_be_searched(site: Path) -> No
 
 
 @pytest.mark.integration
+def test_the_search_works_from_a_folder_and_language_models_find_all_pages(site: Path) -> None:
+    # A browser loads no JSON from a folder, but a script.
+    assert (site / "search" / "search_index.js").exists()
+    listed = (site / "llms.txt").read_text(encoding="utf-8")
+    linked = set(re.findall(r"\]\(([^)#]+)", listed))
+    assert "reference/http.html" in linked
+    assert {page for page in linked if not (site / page).is_file()} == set()
+
+
+@pytest.mark.integration
 def test_diagrams_are_pictures_that_were_drawn_from_their_text(site: Path) -> None:
     page = (site / "explanation" / "design.html").read_text(encoding="utf-8")
     assert "flowchart TB" not in page
