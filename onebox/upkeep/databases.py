@@ -49,7 +49,7 @@ class Database(NamedTuple):
     path: Path
     kind: str
     number: int
-    """of its format"""
+    """the number of its format"""
 
 
 class Accepted(NamedTuple):

@@ -49,7 +49,8 @@ STEPS: Final[dict[tuple[str, int], Callable[[sqlite3.Connection], None]]] = {
 """kind and number of a format -> what changes a file of it to the next number, within a
 transaction. A release brings those from the formats of the release before"""
 MARKER: Final = ".upgraded.json"
-"""in an upgraded folder: the digests of its databases, by which a change since then is found"""
+"""file in an upgraded folder: the digests of its databases, by which a change since then is
+found"""
 EXCHANGE: Final = 2
 """Linux's RENAME_EXCHANGE"""
 AT_FDCWD: Final = -100
