@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from shoal.client_nodes.budget import check_ledger_counts
@@ -30,6 +31,9 @@ CHECKPOINT: Final = "checkpoint.db"
 """file of the checkpoint in the client's folder"""
 NOISE_KEY: Final = "noise.key"
 """file of the noise key there"""
+RESTORED: Final = "restored.txt"
+"""file there that `shoal restore` makes: the time of the backup. What was published since is not
+known"""
 INCOMPLETE: Final = (
     "{present} is present but {missing} is missing: restore it, or start under a new client name."
     " Without it the same readings would get noise and be learnt a second time"
@@ -61,6 +65,7 @@ def open_client(
             "[host] client says that the readings of all clients come in one log: run them with"
             " `shoal host`, or leave it out where each client has a log of its own"
         )
+    check_not_restored(folder)
     with ExitStack() as stack:
         checkpoint = stack.enter_context(open_checkpoint(config, client))
         signing_key = read_client_key(config.client.signing_key_file, client)
@@ -105,6 +110,18 @@ def open_client(
             metrics,
             clock,
             config.log.update_bytes_max,
+        )
+
+
+def check_not_restored(folder: Path) -> None:
+    """Raises `InvalidState` for the folder of a client that comes from a backup."""
+    mark = folder / RESTORED
+    if mark.exists():
+        moment = mark.read_text(encoding="utf-8", errors="replace").strip()
+        raise InvalidState(
+            f"{folder}: restored from a backup of {moment}; going on would publish again, with"
+            " other noise, what was published since. Start a new client with `--after-restore"
+            f" {folder.name}`; if nothing was published since, delete {mark}"
         )
 
 

@@ -63,6 +63,8 @@ SECTIONS = {
     "Upkeep": {
         "topics": "create and check the topics of a federation",
         "rejected": "print messages that were rejected",
+        "backup": "copy the files of running processes",
+        "restore": "check a backup, and put it back",
         "upgrade": "bring files to the formats of this version",
         "kernels": "compile the kernels now",
         "reproduce": "run the experiment of a paper again",

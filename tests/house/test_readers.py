@@ -45,6 +45,7 @@ WRITERS = {
     *("client", "helper", "host", "producer", "replica", "run", "server"),
     *("clients forget", "confirm", "enroll", "events forward", "labels relabel", "mute", "name"),
     *("rejected requeue", "replay", "topics ensure", "unlearn", "upgrade", "wake"),
+    *("backup", "restore"),
 }
 """processes, and commands that publish or make something in the federation"""
 APART = {

@@ -33,7 +33,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a federation that has stopped."""
     folder = tmp_path_factory.mktemp("upgrade") / "data"
     folder.mkdir()
-    run_to_end(create_federation(folder, CLIENTS[:1], readings=120, pool_clients=1))
+    run_to_end(create_federation(folder, CLIENTS[:1], readings=120, pool_clients=1), CLIENTS[:1])
     return folder
 
 
