@@ -12,7 +12,7 @@ export OMP_NUM_THREADS = 1
 # Tests start many processes; where nothing may be cached, each would compile shoal's Python files for itself.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help demo check test newest programs integration lint check-types bench fuzz soak audit screenshots release image docs kafka-start kafka-stop clean
+.PHONY: help demo check test newest programs integration lint check-types bench fuzz soak audit promised screenshots release image docs kafka-start kafka-stop clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -62,6 +62,9 @@ soak: $(VENV)/.dev ## ten minutes of a federation under hostile messages, with a
 
 audit: $(VENV)/.dev ## attack the privacy of clients: 20 000 trials of each attack, 1 000 kills (about an hour)
 	$(BIN)/shoal privacy audit --trials 20000 --kills 1000
+
+promised: $(VENV)/.dev ## store what this version writes, for later versions to upgrade, in tests/house/promised/releases
+	$(BIN)/python -m tests.house.promised_federation
 
 screenshots: $(VENV)/.dev $(VENV)/.docs ## renew the screenshots of the live page and the diagrams in docs/pictures (needs Chromium, npx)
 	$(BIN)/python -m tests.server_node.web_screenshot

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,6 +127,21 @@ class MaskedFederation:
         )
         self.config: Config = load_config(self.file)
         self.clock = Clock()
+
+    @classmethod
+    def written_before(cls, folder: Path, *, clients: int, now: float) -> Self:
+        """The federation that another process has left in a folder, with the same other sizes."""
+        federation = cls.__new__(cls)
+        federation.lacks = 0.0
+        federation.folder = folder
+        federation.window = 40
+        federation.names = [f"c{i}" for i in range(clients)]
+        federation.helpers = ["h0", "h1"]
+        federation.file = folder / "federation.toml"
+        federation.config = load_config(federation.file)
+        federation.clock = Clock()
+        federation.clock.now = now
+        return federation
 
     def key_file(self, helper: str) -> Path:
         """The key of a helper, in a folder of its own."""
