@@ -64,25 +64,48 @@ def _blocks_of_lines(path: Path, encoding: str) -> Iterator[list[str]]:
         # Wrong bytes must not stop the file: in a name they show as a missing column, in a cell as
         # text.
         decode = getincrementaldecoder(encoding)(errors="replace").decode
-        last = ""
-        is_overlong = False
+        begun = _BegunLine()
+        held = ""
         while piece := file.read1(PIECE_BYTES):
-            lines = StringIO(last + decode(piece), newline="").readlines()
-            # The last line may go on, also after a \r.
-            last = lines.pop() if lines and lines[-1][-1] != "\n" else ""
-            if lines and (is_overlong or len(lines[0]) > LINE_CHARS_MAX):
-                lines[0] = OVERLONG
-                is_overlong = False
-            if len(last) > LINE_CHARS_MAX:
-                # Its beginning is forgotten, so that memory stays bounded. Its last character
-                # stays, as a \r that a \n may follow.
-                last = last[-1:]
-                is_overlong = True
+            lines = StringIO(held + decode(piece), newline="").readlines()
+            # The last line may go on, also after a \r, which is held back: a \n may follow.
+            rest = lines.pop() if lines and lines[-1][-1] != "\n" else ""
+            if lines:
+                lines[0] = begun.ended(lines[0])
+            held = rest[-1:] if rest.endswith("\r") else ""
+            begun.go_on(rest.removesuffix(held))
             yield lines
-        lines = StringIO(last + decode(b"", final=True), newline="").readlines()
-        if is_overlong:
-            lines = [OVERLONG, *lines[1:]]
-        yield lines
+        lines = StringIO(held + decode(b"", final=True), newline="").readlines()
+        last = begun.ended(lines[0] if lines else "")
+        yield [last, *lines[1:]] if last else []
+
+
+class _BegunLine:
+    """The beginning of a line that goes on in the next piece.
+
+    Its parts are joined once: to look through all of it with each piece would take a time that
+    grows with the square of its length, and a file of some kilobytes can hold a line of gigabytes.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._chars = 0
+
+    def go_on(self, part: str) -> None:
+        """Add a part, which has no line break; those of an overlong line are forgotten."""
+        self._chars += len(part)
+        if self._chars > LINE_CHARS_MAX:
+            self._parts.clear()
+        elif part:
+            self._parts.append(part)
+
+    def ended(self, end: str) -> str:
+        """The whole line, and begin with an empty one."""
+        is_overlong = self._chars + len(end) > LINE_CHARS_MAX
+        line = OVERLONG if is_overlong else "".join(self._parts) + end
+        self._parts.clear()
+        self._chars = 0
+        return line
 
 
 def count_lines(path: Path) -> int:

@@ -8,6 +8,7 @@ import json
 import sys
 import tracemalloc
 from collections import Counter
+from io import StringIO
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,25 @@ def test_a_line_that_is_far_too_long_is_one_broken_row_and_does_not_fill_the_mem
     assert rows == [None, ["2"]]
     assert faults == Counter(ragged=1)
     assert peak < 8 * text_lines.LINE_CHARS_MAX
+
+
+def test_a_line_without_end_is_looked_through_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "bomb.csv.gz"
+    chars = 4 * text_lines.LINE_CHARS_MAX
+    with gzip.open(path, "wt", encoding="utf-8", compresslevel=1) as file:
+        file.write(f"a,b\n{'1' * chars}\n1,2\n")
+    looked_at = 0
+
+    def counting(text: str, newline: str) -> StringIO:
+        nonlocal looked_at
+        looked_at += len(text)
+        return StringIO(text, newline)
+
+    monkeypatch.setattr(text_lines, "StringIO", counting)
+    assert list(text_lines.lines_of(path)) == ["a,b\n", text_lines.OVERLONG, "1,2\n"]
+    assert looked_at < 1.1 * chars
 
 
 @given(
