@@ -49,7 +49,7 @@ WRITERS = {
 }
 """processes, and commands that publish or make something in the federation"""
 APART = {
-    *("demo", "init", "kernels", "privacy audit", "reproduce"),
+    *("demo", "init", "kernels", "mcp", "privacy audit", "reproduce"),
     *("keys operator", "keys helper", "keys new", "keys server", "keys token"),
 }
 """commands that have nothing to do with the files of a federation"""
