@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from multiprocessing.synchronize import Barrier
@@ -266,3 +267,26 @@ def test_a_place_that_is_no_number_is_a_damaged_file(column: str, tmp_path: Path
             log.bounds(TOPIC)
         with pytest.raises(LogError, match="damaged"):
             log.read(TOPIC, {0: 0})
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DROP TABLE time",
+        "DELETE FROM time",
+        "UPDATE time SET now_ms = 'x'",
+        "UPDATE time SET boot = x'ff', steady_ms = 1.5",
+    ],
+)
+def test_the_time_of_a_log_is_made_again_where_it_is_damaged(damage: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "log.db")
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(damage)
+    before_ms = 1000 * time.time() - 1
+    with closing(SqliteLog(path)) as log:
+        log.ensure(TOPIC)
+        log.publish(TOPIC, b"after")
+        log.flush()
+        *_, newest = log.read(TOPIC, {0: 0})[0]
+    assert newest.value == b"after"
+    assert before_ms <= newest.timestamp_ms <= 1000 * time.time()

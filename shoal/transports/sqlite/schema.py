@@ -32,7 +32,8 @@ from shoal.transports.base import TopicSettings
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 TABLE = (
-    "CREATE TABLE time (boot TEXT NOT NULL, steady_ms INTEGER NOT NULL, now_ms INTEGER NOT NULL)"
+    "CREATE TABLE IF NOT EXISTS time (boot TEXT NOT NULL, steady_ms INTEGER NOT NULL, now_ms"
+    " INTEGER NOT NULL)"
 )
 
 
@@ -41,8 +42,10 @@ def log_time_ms(db: sqlite3.Connection, wall: Callable[[], float]) -> int:
     in seconds."""
     boot = _boot()
     steady_ms = _steady_ms()
+    # Made again where it is gone: it must not stop what cannot be made again, the records.
+    db.execute(TABLE)
     row = db.execute("SELECT boot, steady_ms, now_ms FROM time").fetchone()
-    if row is None:
+    if row is None or not (isinstance(row[1], int) and isinstance(row[2], int)):
         now_ms = int(1000 * wall())
     elif row[0] == boot and steady_ms >= row[1]:
         return int(row[2] + steady_ms - row[1])
