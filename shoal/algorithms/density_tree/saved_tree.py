@@ -165,6 +165,7 @@ class TreeState(SavedState):
             )
             if number >= 0:
                 n_cuts += 1
+                # The left part last, as the last one is taken first.
                 pending += [self.cuts[number].right, self.cuts[number].left]
             else:
                 n_leaves += 1

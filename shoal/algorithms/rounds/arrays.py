@@ -120,9 +120,12 @@ def row_blocks(rows: ArrayLike, d: int, n_centres: int, height_min: int = 1) -> 
     """
     table = rows if isinstance(rows, np.ndarray) else check_rows(rows, d)
     height = max(height_min, block_rows(n_centres, d))
+    # Width and type alone, by one row: the values of all are looked at in blocks, which are in the
+    # cache.
     check_rows(table[:1], d)
     for first in range(0, len(table), height):
         block = np.ascontiguousarray(table[first : first + height], dtype=np.float64)
+        # Not turned round, as NaN has to fail as well.
         if not (block.max() <= MAGNITUDE_MAX and block.min() >= -MAGNITUDE_MAX):
             # Raises an error that names the row.
             check_rows(table, d)

@@ -196,6 +196,7 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
     centre = starting_centres(chosen.clusters, d, hint)
     k = len(centre)
     covariance_type = chosen.covariance
+    # k boxes of this half width have the volume of the whole one.
     radii = (hint.high - hint.low) / (2.0 * k ** (1.0 / d))
     return {
         "centre": centre,

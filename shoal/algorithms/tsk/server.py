@@ -129,6 +129,7 @@ def _spread(params: Params, sums: Stats, centres: Floats) -> Floats:
     mass = sums["mass"][:, None]
     means = _means(params, sums)
     mean_square = sums["square"] / np.where(mass > 0, mass, 1.0)
+    # The mean of (z - c)^2 is that of z^2, less m^2 and plus (m - c)^2, m being the mean of z.
     about_centres = mean_square - means * means + np.square(means - centres)
     variance = np.where(mass > 0, about_centres, 1.0)
     return np.asarray(np.sqrt(np.maximum(variance, WIDTH_MIN**2)) * params["scale"])
