@@ -138,6 +138,7 @@ class OwnUpdates:
             return
         try:
             copies = ConflictList.decode(record.value, record.headers).copies
+        # Not from a server of this version: it must not stop a client.
         except MessageRejected:
             return
         for copy in copies:

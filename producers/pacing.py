@@ -99,6 +99,7 @@ def speed_of(text: str) -> float | None:
     try:
         speed = float(text.removesuffix("x"))
     except ValueError:
+        # NaN fails the comparison below.
         speed = math.nan
     if not 0 < speed < math.inf:
         raise SettingsError(
@@ -112,6 +113,7 @@ def rate_of(text: str) -> float:
     try:
         rate = float(text.removesuffix("/s"))
     except ValueError:
+        # NaN fails the comparison below.
         rate = math.nan
     if not 0 < rate < math.inf:
         raise SettingsError(

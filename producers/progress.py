@@ -157,6 +157,7 @@ def display_on(stream: TextIO, clock: Callable[[], float], as_events: bool = Fal
     if stream.isatty():
         try:
             return BarDisplay(stream, clock)
+        # rich is an extra, and lines show the same.
         except ImportError:
             pass
     return LineDisplay(stream, clock)

@@ -298,6 +298,7 @@ class Pump:
     def _settle(self) -> None:
         """Count readings that a log has, although their store ended in an error."""
         for client, parts in self._pending_by_client().items():
+            # A log that is away shows what it has when it is opened at the next start.
             with contextlib.suppress(ShoalError):
                 self._publisher(client)
                 self._count_stored(client, parts)

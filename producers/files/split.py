@@ -244,6 +244,7 @@ def _alpha(text: str) -> float:
     try:
         alpha = float(text)
     except ValueError:
+        # NaN fails the comparison below.
         alpha = math.nan
     if not 0 < alpha < math.inf:
         raise SettingsError(

@@ -198,6 +198,7 @@ class TimeReader:
         """The time as a datetime with a zone, or the text itself where it is an epoch."""
         try:
             moment = self._read_moment(text)
+        # Also for a day before the year 1 or after 9999.
         except (ValueError, OverflowError):
             return None
         if moment is None:

@@ -160,6 +160,7 @@ def _value(form: type[BaseModel], name: str, variable: str, text: str) -> Any:
         kind: Any = Annotated[field.annotation, field]
         return TypeAdapter(kind).validate_strings(text)
     except ValidationError as error:
+        # Without the input, which may be a secret.
         message = error_message(error.errors(include_url=False, include_input=False)[0])
         raise SettingsError(f"{variable}: {message}") from None
 

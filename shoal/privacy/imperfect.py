@@ -355,6 +355,7 @@ class FilledGaps:
         some = np.flatnonzero(lacks.any(axis=1))
         if not len(some):
             return filled
+        # 0 where a value is there: its noisy form is not used below.
         values = self._bounds.from_unit(np.where(lacks[some], np.clip(filled[some], 0.0, 1.0), 0.0))
         noisy = self._missing.privatise(values, places[some]).rows
         whole = filled.copy()

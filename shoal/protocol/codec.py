@@ -113,6 +113,7 @@ def unpack(
     hook = _decode_extension if resolve is None else partial(_part_in, resolve)
     try:
         value = msgpack.unpackb(packed, raw=False, strict_map_key=True, ext_hook=hook)
+    # From the hooks: it is a `ValueError` as well, and has a reason of its own.
     except MessageRejected:
         raise
     except (ValueError, RecursionError, msgpack.UnpackException) as broken:

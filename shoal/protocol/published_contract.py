@@ -125,6 +125,7 @@ def check_contract(record: Record | None, contract: Contract) -> bool:
         return False
     try:
         agreed = PublishedContract.decode(record.value, record.headers)
+    # As without a record: one that cannot be read must not stop clients that have learnt already.
     except MessageRejected:
         return False
     if agreed.federation != contract.federation:

@@ -267,6 +267,7 @@ class ClientKeys:
             version = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_size)
             if client not in self._known or self._known[client][0] != version:
                 self._known[client] = (version, read_keys(file))
+        # A key that was taken away is refused from here on, and not only after a restart.
         except FileNotFoundError:
             self._known.pop(client, None)
             raise MessageRejected("signature", "there is no key for the client it names") from None

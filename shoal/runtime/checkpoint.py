@@ -237,6 +237,7 @@ class Checkpoint:
             )
             try:
                 self._open()
+            # For an interrupt as well: the lock would keep out the next try in this process.
             except BaseException:
                 self._file.close()
                 raise

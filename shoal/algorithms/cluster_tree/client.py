@@ -184,6 +184,7 @@ class ClusterTreeClient(Half[ClusterTreeOptions, ClusterTreeClientState]):
         whole = len(rows) // BLOCK_ROWS * BLOCK_ROWS
         for first in range(0, whole, BLOCK_ROWS):
             sketch = self._with_block(sketch, rows[first : first + BLOCK_ROWS], weight)
+        # A copy, so that the rows of the whole blocks can be freed.
         return sketch, rows[whole:].copy()
 
     def _with_block(

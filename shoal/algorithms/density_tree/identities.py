@@ -194,6 +194,7 @@ class Identities:
     ) -> None:
         """End the known clusters without a group, and remember where they were: `before` (l,) are
         the identities that the leaves had."""
+        # In the order of identities, as the memory of clusters that have ended drops the first.
         for identity, cluster in sorted(self.clusters.items()):
             if identity in remaining:
                 continue

@@ -135,10 +135,12 @@ class Bridges:
             return False
         if self._held(above) < MOST * self._held(second):
             return False
+        # In the order of the leaves, as sums of floats depend on it and a set has none.
         left = [self._leaves[number] for number in sorted(below)]
         right = [self._leaves[number] for number in sorted(above)]
         return saddle_of(cut, left, right).is_clear(self._filled, BRIDGE_CLEAR)
 
     def _held(self, members: set[int]) -> float:
         """The mass of some leaves."""
+        # In the order of the leaves, as a sum of floats depends on it and a set has none.
         return float(self._mass[sorted(members)].sum())

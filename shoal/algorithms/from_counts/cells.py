@@ -118,6 +118,7 @@ class Grid:
         """values (cells,) -> (cells,) the sum over each cell and all cells that touch it."""
         table = values.reshape((self.along,) * self.d)
         for axis in range(self.d):
+            # Sums of sums, axis by axis, have the cells that touch at corners as well.
             line = np.moveaxis(table, axis, 0)
             total = line.copy()
             total[1:] += line[:-1]

@@ -332,7 +332,9 @@ class RegimesAggregator:
             "complete": int(self._complete),
             "announced": int(self._announced),
             "queries": [
-                [str(query), *sorted(answered)] for query, answered in self._queries.items()
+                # Sorted, as a set has no order: equal states must be equal bytes.
+                [str(query), *sorted(answered)]
+                for query, answered in self._queries.items()
             ],
             "column_senders": list(self._columns),
             "columns": np.array(list(self._columns.values())).reshape(

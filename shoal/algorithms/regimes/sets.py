@@ -159,6 +159,7 @@ def _valley_of(along: Floats, mass: Floats) -> float:
     at_start, midway, at_end = (
         mass[np.abs(along - place) < 1 / 6].sum() for place in (0.0, 0.5, 1.0)
     )
+    # The deviation of a count is its root: few readings must not make a valley seem empty.
     return float((midway + np.sqrt(midway) + 1) / max(min(at_start, at_end), 1e-9))
 
 

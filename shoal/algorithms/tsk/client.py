@@ -202,6 +202,7 @@ def weighting(params: Params) -> Callable[[Floats], Floats]:
     centres[:, target] = 0.0
 
     def weights_of_conditions(z: Floats) -> Floats:
+        # A copy, as the sums that follow need z with its target.
         inputs = z.T.copy()
         inputs[:, target] = 0.0
         return fuzzy_weights(inputs, centres, fuzzifier)
