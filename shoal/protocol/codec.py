@@ -113,9 +113,6 @@ def unpack(
     hook = _decode_extension if resolve is None else partial(_part_in, resolve)
     try:
         value = msgpack.unpackb(packed, raw=False, strict_map_key=True, ext_hook=hook)
-    # From the hooks: it is a `ValueError` as well, and has a reason of its own.
-    except MessageRejected:
-        raise
     except (ValueError, RecursionError, msgpack.UnpackException) as broken:
         raise MessageRejected("malformed", f"not a message: {type(broken).__name__}") from None
     flaw = _flaw(value, DEPTH_MAX)

@@ -172,13 +172,18 @@ class LogWriter:
     def _connected(self) -> Any:
         if self._producer is None:
             more = {
+                # By all replicas in sync: a flush promises that the loss of one broker loses no
+                # record.
                 "acks": "all",
+                # A request that the library repeats must store no record twice, nor two in another
+                # order.
                 "enable_idempotence": True,
                 "batch_size": BATCH_BYTES,
                 "compression_type": self._compression,
                 "max_request_size": REQUEST_BYTES_MAX,
                 "max_block_ms": int(1000 * CONNECT_S),
                 "delivery_timeout_ms": int(1000 * DELIVERY_S),
+                # A topic that a broker makes by itself has other settings than the declared ones.
                 "allow_auto_create_topics": False,
                 "metrics_enabled": False,
             }
