@@ -160,7 +160,7 @@ CATEGORY_CELLS_MIN = 10
 """fewest cells with each of them"""
 CATEGORY_CHARS_MAX = 32
 """most characters of one"""
-WORD_CHARS_MAX = 12
+WORD_CHARS_MAX = 40
 """most characters of a word that stands for "no value" among numbers"""
 WORD_CELLS_MIN = 3
 """fewest cells with such a word"""
@@ -764,7 +764,7 @@ def _is_within(code: float, numbers: Floats) -> bool:
 
 
 def _na_words(columns: Iterable[_Cells], categories: Collection[str]) -> tuple[str, ...]:
-    """The words that stand for "no value" among numbers, such as "n/a": short, without digits.
+    """The words that stand for "no value" among numbers, such as "n/a": short, no number.
 
     `categories`: the values of categories, each of which is one.
     """
@@ -776,8 +776,10 @@ def _na_words(columns: Iterable[_Cells], categories: Collection[str]) -> tuple[s
     for word, cells in words.items():
         if cells < WORD_CELLS_MIN or len(word) > WORD_CHARS_MAX or word in categories:
             continue
-        # A spreadsheet writes errors as #DIV/0!, and <5 is below what an instrument can measure.
-        if word.startswith(("#", "<", ">")) or not any(map(str.isdigit, word)):
+        # A spreadsheet writes errors as #DIV/0!, and <5 is below what an instrument can measure. A
+        # digit first may be a number in a form that was not understood.
+        is_word = word[0].isalpha() or not any(map(str.isdigit, word))
+        if is_word or word.startswith(("#", "<", ">")):
             na_words.append(word)
     return tuple(sorted(na_words))
 

@@ -7,6 +7,7 @@ is no number, which is another fault: a person has to see it.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 WORDS: Final = frozenset(
@@ -18,20 +19,25 @@ WORDS: Final = frozenset(
         *("1.#qnan", "-1.#qnan", "1.#ind", "-1.#ind", "-nan", "-nan(ind)", "nan(ind)"),
         *("bad", "bad input", "bad data", "bad quality", "comm fail", "i/o timeout", "io timeout"),
         *("scan off", "shutdown", "not connect", "not connected", "out of serv", "pt created"),
+        *("no good data for calculation", "arc off-line", "over range", "under range", "no result"),
         *("calc failed", "configure", "intf shut", "disconnected", "timeout"),
     }
 )
 """words, in lower case"""
+_NUMBERED: Final = re.compile(r"\[-\d{1,6}\] [^\[\]]{1,80}")
+"""an error that historians write with its number: [-11059] No Good Data For Calculation"""
 _CHARS_MAX: Final = max(map(len, WORDS)) + 8
 
 
 def is_no_value(text: str) -> bool:
     """Whether a text in place of a number means that there is no value.
 
-    That is an empty one, one of `WORDS`, or signs alone, as in "---".
+    That is an empty one, one of `WORDS`, signs alone, as in "---", or an error with its number.
     """
     if len(text) > _CHARS_MAX:
-        return False
+        return _NUMBERED.fullmatch(text.strip()) is not None
     # pandas writes <NA>, and other systems write words in brackets as well.
     bare = text.strip().strip("<>()[]").strip().lower()
-    return bare in WORDS or not any(map(str.isalnum, bare))
+    if bare in WORDS or not any(map(str.isalnum, bare)):
+        return True
+    return _NUMBERED.fullmatch(text.strip()) is not None

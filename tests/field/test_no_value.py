@@ -30,9 +30,10 @@ from tests.field.planted import CONTRACT
 WORDS = (
     *("unavailable", "Unknown", "None", "NaN", "nan", "n/a", "N/A", "#N/A", "null", "Bad"),
     *("---", "-", "?", " ", "", "<NA>", "NaT", "No Data", "I/O Timeout", "1.#QNAN", "[unknown]"),
+    *("[-11059] No Good Data For Calculation", "Arc Off-line", "[-255] I/O Timeout"),
 )
 CELLS = (*WORDS, None, math.nan)
-NUMBERS_OR_ELSE = ("wet", "12 apples", "on", True, [1.0])
+NUMBERS_OR_ELSE = ("wet", "12 apples", "[12] apples", "on", True, [1.0])
 """what is neither a number nor "no value" """
 
 
