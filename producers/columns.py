@@ -37,12 +37,13 @@ from shoal.protocol.no_value import is_no_value
 
 Kind = Literal["feature", "time", "client", "person", "label", "quality", "left out"]
 
-_THINGS = "dev|device|sensor|station|machine|client|room|mote|user|site|node|engine"
+_THINGS = "dev|device|host|sensor|station|machine|client|room|mote|user|site|node|engine"
 _NAMES: Mapping[Kind, re.Pattern[str]] = {
     "time": re.compile(
         r"((received|reported|recorded|measured|event|sample|mess|log|obs|utc|local)[_ -]?)?"
         r"(date|time|datum|zeit)([_ -]?(utc|local|cet|stamp|ms|ns|s))?|"
-        r"timestamp([_ -]?(utc|local|ms|us|ns|s))?|zeitstempel|zeitpunkt|date[_ -]?time|uhrzeit|"
+        r"timestamp([_ -]?(utc|local|ms|us|ns|s|sec|seconds|millis))?|date[_ -]?time|uhrzeit|"
+        r"zeitstempel|zeitpunkt|"
         r"datum[ /_-]+(uhr)?zeit|date[ /_-]+time|tijd(stip)?|tidspunkt|"
         r"ts|epoch|heure|fecha|hora|horodatage|last[_ -]?seen|"
         r"((last|date)[_ -]?)?(updated?|changed|created|measured|received|sampled|recorded|sent)"
@@ -50,7 +51,8 @@ _NAMES: Mapping[Kind, re.Pattern[str]] = {
     ),
     "client": re.compile(
         rf"({_THINGS})([_ -]?(id|name|no|nr))?|unit[_ -]?(id|name|no|nr|number)|"
-        r"(dev|device)[_ -]?(eui|addr)|"
+        r"(dev|device)[_ -]?(eui|addr)|host[_ -]?name|id|eui|mac|imei|"
+        r"serial([_ -]?(no|nr|number))?|"
         r"plant|location|place|house|building|hall|line|area|"
         r"raum|ger(ä|ae)t|anlage|standort|werk|maschine|halle|linie|bereich"
     ),
@@ -187,6 +189,7 @@ _OF_DEVICES = re.compile(
     r"((device|sensor|node)[_ ])?"
     r"(batt?(ery)?([_ ]?(voltage|level|percent(age)?|pct|mv|v|low|state))?|"
     r"vbatt?|rssi|snr|lqi|link[_ ]?quality|signal[_ ]?(strength|quality)|wifi[_ ]?signal|uptime|"
+    r"dr|sf|data[_ ]?rate|spreading[_ ]?factor|tx[_ ]?power|f[_ ]?port|"
     r"free[_ ]?(heap|mem)|[hvp]dop|(num[_ ]?)?sat(ellite)?s?|"
     r"(frame|f)[_ ]?cnt|crc(8|16|32)?|checksum|chksum|hash|"
     r"seq(uence)?([_ ]?(no|nr|num|number))?|(msg|message|packet|frame)[_ ]?(id|no|nr|count(er)?))"
@@ -890,6 +893,8 @@ def _no_measurement(name: str, cells: _Cells, groups: Sequence[Sequence[int]]) -
     last = re.split(r"[.:/]", unit_of(end)[0])[-1].strip()
     if _OF_PLACES.fullmatch(last):
         return "a place, by its name"
+    if re.fullmatch(r"(.*[_ -])?(counter|zaehler|zähler|zählerstand)", last):
+        return "a counter, by its name"
     if _OF_DEVICES.fullmatch(last):
         return "the state of the device or its link, by its name, not what it measures"
     return _counts_up(cells, groups)
@@ -901,10 +906,10 @@ def _counts_up(cells: _Cells, groups: Sequence[Sequence[int]]) -> str:
     series = [head[[row for row in own if row < len(head)]] for own in groups] or [head]
     if all(map(_rises, series)):
         return "a counter"
-    steps = np.diff(head)
-    # Not two: a state that changes once is no counter.
     is_whole = bool((head == np.round(head)).all())
-    if is_whole and len(np.unique(head)) > 2 and bool(((steps == 0) | (steps == 1)).all()):
+    by_ones = all(map(_counts_by_ones, series))
+    # Not two: a state that changes once is no counter.
+    if is_whole and by_ones and min(len(np.unique(own)) for own in series) > 2:
         return "counts blocks of rows"
     for turns in range(2, TURNS_MAX + 1):
         if all(_rises(head[first::turns]) for first in range(turns)):
@@ -912,6 +917,11 @@ def _counts_up(cells: _Cells, groups: Sequence[Sequence[int]]) -> str:
     if all(map(_drains, series)):
         return "falls all the time, as the charge of a battery"
     return ""
+
+
+def _counts_by_ones(numbers: Floats) -> bool:
+    steps = np.diff(numbers)
+    return bool(((steps == 0) | (steps == 1)).all())
 
 
 def _drains(numbers: Floats) -> bool:

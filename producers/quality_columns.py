@@ -114,7 +114,7 @@ def _begins(name: str, stem: str, noun: str) -> bool:
     if noun != "q" and re.match(rf"{re.escape(stem)}([._ :/\[(-]|$)", lowered):
         # No column of quality is about another one.
         return _BEHIND.fullmatch(lowered) is None or _is_value(lowered)
-    return lowered == stem
+    return re.fullmatch(rf"{re.escape(stem)}([._ :/-](v|val|value|pv))?", lowered) is not None
 
 
 def _is_value(name: str) -> bool:

@@ -281,6 +281,9 @@ def _paths(messages: Sequence[Sampled]) -> list[str]:
     return list(paths)
 
 
+NEAR_S = 86_400.0
+"""seconds from the arrival within which a field of any name is the time of its message, if it is in
+nearly all: no value of a sensor is so by chance"""
 _DAY = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}")
 """a date without a time of day"""
 DATES_MIN = 10
@@ -308,6 +311,14 @@ def time_path(messages: Sequence[Sampled], read: TimeReader) -> str:
             if len(set(cells)) < min(DATES_MIN, len(messages) / 2):
                 continue
         if sum(_is_time(cell, read) for cell in cells) >= TIMES_SHARE * len(messages):
+            return path
+    for path in paths:
+        near = 0
+        for message in messages:
+            number = number_of(message.fields.get(path))
+            seconds = read([number]) if isinstance(number, float) else None
+            near += seconds is not None and abs(seconds - message.arrival) < NEAR_S
+        if near >= TIMES_SHARE * len(messages):
             return path
     return ""
 
@@ -530,7 +541,11 @@ def _named_columns(
         if column.name == CLIENT:
             continue
         name = names.get(short[column.name], short[column.name])
-        columns.append(replace(column, name=name))
+        named = replace(column, name=name)
+        if column.kind == "time":
+            # The time of a message is no column any more.
+            named = replace(named, kind="left out", reason="another time")
+        columns.append(named)
         if column.kind == "feature":
             feature_places[name] = places[column.name]
     return tuple(columns), feature_places

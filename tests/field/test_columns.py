@@ -62,6 +62,12 @@ BESIDE: dict[str, tuple[dict[str, Sequence[Any]], str]] = {
     "voltage": ({"voltage": 3000 - np.arange(ROWS) // 20}, "falls all the time"),
     "Altitude (m)": ({"Altitude (m)": RNG.normal(500, 1, ROWS).round(1)}, "a place"),
     "Satellites": ({"Satellites": RNG.integers(4, 12, ROWS)}, "state of the device"),
+    "movement_counter": ({"movement_counter": RNG.integers(0, 9, ROWS)}, "a counter, by its name"),
+    "blocks": (
+        {"device": TURNS, "blocks": [row // 60 + 70 * (row % 3) for row in range(ROWS)]},
+        "",
+    ),
+    "SF": ({"SF": RNG.integers(7, 13, ROWS)}, "state of the device"),
     "batch": ({"batch": [row // 200 for row in range(ROWS)]}, "counts blocks"),
     "battery": ({"battery": (100 - np.arange(ROWS) / 50).round()}, "state of the device"),
     "linkquality": ({"linkquality": RNG.integers(20, 200, ROWS)}, "state of the device"),

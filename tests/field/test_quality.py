@@ -63,6 +63,7 @@ USED: dict[str, Mapping[str, Sequence[Any]]] = {
     "OPC as decimals": {"tempQuality": cells("192.0", "8.0")},
     "OPC UA": {"temp.StatusCode": cells(0, 2_150_891_520, 1_083_179_008)},
     "OPC UA, signed": {"temp.StatusCode": cells(0, -2_144_075_776)},
+    "one letter": {"temp_q": cells(192, 0)},
     "flag of oceanography": {"temp_qc_flag": cells(1, 4, 2)},
     "flag": {"flag_temp": cells(0, 1)},
     "truth": {"temp_valid": cells("true", "false")},

@@ -237,6 +237,17 @@ def test_a_date_without_a_time_of_day_is_no_time_of_messages() -> None:
     assert time_path(both, read) == "timestamp"
 
 
+def test_a_field_of_any_name_that_is_near_the_arrival_is_the_time() -> None:
+    read = TimeReader(TimeOptions(), None)
+    messages = []
+    for number, message in enumerate(sampled("when", 0.0, "%s")):
+        fields = {"t": int(1000 * message.arrival) - 1500, "load": 1.7e9 + 10**7 * number}
+        messages.append(message._replace(fields=fields))
+    assert time_path(messages, read) == "t"
+    assert time_path([one._replace(fields={"load": 3}) for one in messages], read) == ""
+    assert is_named("time", "timestamp.seconds")
+
+
 def test_init_compares_times_that_name_no_zone_with_the_clock() -> None:
     read = TimeReader(TimeOptions(), None)
     (ahead,) = sentences_on_zone(sampled("Time", 1.0), "Time", read)
