@@ -23,18 +23,21 @@ from benchmarks.results import out_option, rounded, table, write
 from shoal.algorithms.density_tree import DENSITY_TREE
 from shoal.algorithms.density_tree.server import DensityTreeServer
 from shoal.algorithms.fcac import CAEFC, CAPlus
-from shoal.kernels.arrays import Floats
+from shoal.kernels.arrays import Floats, Singles
 from shoal.kernels.cells import CellCounts
 from shoal.kernels.constants import FEW_FEATURES
 from shoal.kernels.density_tree import (
     Neighbours,
     core_distances,
+    exact_masses,
     find_valleys,
     groups_of,
     mass_around,
+    masses_at_shares,
+    median_radius,
     spanning_tree,
 )
-from shoal.kernels.distance import block_rows
+from shoal.kernels.distance import block_rows, nearest_centres
 from shoal.kernels.forms import COMPILED, NUMPY
 from shoal.kernels.fuzzy import fuzzy_weights
 from shoal.kernels.gaussian import mixture_responsibilities, spherical_spread, whitening
@@ -45,6 +48,7 @@ from shoal.kernels.sketching import (
     located,
     merge_targets,
     merged,
+    nearest_to,
     spread_ties,
     squared_among,
 )
@@ -177,6 +181,12 @@ def sketches(generator: np.random.Generator, d: int) -> Iterator[tuple[str, str,
         ready(lambda: Neighbours(squared).core_distances(masses, [50.0, 100.0, 200.0])),
     )
     yield "mass_around", size, ready(partial(mass_around, squared, cores, [masses]))
+    placed = located(points).points
+    yield "lay_out", size, ready(partial(squared_among, placed))
+    yield "nearest_in", "250 points, 1000 others", ready(partial(nearest_to, placed[:250], placed))
+    rows = blobs(generator, 500, d)
+    yield "nearest_centres", "500 rows, k = 1000", ready(partial(nearest_centres, rows, points))
+    yield from sides(squared, masses, cores)
     yield "spanning_tree", size, ready(partial(spanning_tree, squared, cores))
 
     def add_all() -> None:
@@ -186,6 +196,27 @@ def sketches(generator: np.random.Generator, d: int) -> Iterator[tuple[str, str,
             merge = groups.add(merge.edge, even_if_heavy=True)
 
     yield "join_groups", size, ready(add_all)
+
+
+def sides(squared: Singles, masses: Floats, cores: Singles) -> Iterator[tuple[str, str, Prepare]]:
+    """A side of a join of cluster_tree: how dense it is around its readings."""
+    exact = exact_masses(masses)
+    within = float(np.median(cores))
+    for m in (50, 500):
+        group = np.arange(m)
+        yield (
+            "masses_at_shares",
+            f"{m} of {len(masses)} points",
+            ready(partial(masses_at_shares, squared, group, exact, within, (0.5, 0.9))),
+        )
+    group = np.arange(20)
+    own = masses[:20]
+    half = float(own.sum()) / 2
+    yield (
+        "median_radius",
+        "20 points",
+        ready(partial(median_radius, squared, group, own, cores, half, half, True)),
+    )
 
 
 def windows(generator: np.random.Generator, d: int) -> Iterator[tuple[str, str, Prepare]]:

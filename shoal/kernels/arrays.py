@@ -4,7 +4,7 @@ their upper halves."""
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,24 @@ def all_finite(array: AnyArray) -> bool:
     if array.dtype == np.float64 and math.isfinite(np.vdot(array, array)):
         return True
     return bool(np.isfinite(array).all())
+
+
+SPAN_MAX: Final = 1 << 13
+"""span of numbers up to which a table of all between them takes less time than sorting them"""
+
+
+def different(numbers: Ints) -> tuple[Ints, Ints]:
+    """numbers (n,) -> (c,) the different ones, ascending, and (n,) the position of each among them:
+    as of `numpy.unique`, in a sixth of its time where they span few."""
+    low = int(numbers.min(initial=0))
+    span = int(numbers.max(initial=0)) - low + 1
+    if span > SPAN_MAX:
+        found, place = np.unique(numbers, return_inverse=True)
+        return found, place
+    above = numbers - low
+    is_there = np.zeros(span, dtype=np.bool_)
+    is_there[above] = True
+    return np.flatnonzero(is_there) + low, (np.cumsum(is_there) - 1)[above]
 
 
 def pack_symmetric(matrices: Floats) -> Floats:

@@ -289,7 +289,14 @@ def masses_at_shares(
     reading. It is computed from at most `SAMPLE_POINTS` points of the group, evenly chosen;
     `masses` (k,) are `exact_masses`.
     """
-    sample = own[:: -(-len(own) // SAMPLE_POINTS)]
+    step = -(-len(own) // SAMPLE_POINTS)
+    compiled = forms.PROCESS.compiled_for()
+    if compiled is not None:
+        found = np.empty(len(shares))
+        compiled.masses_at_shares(squared, own, masses, within, step, np.array(shares), found)
+        masses_found: list[float] = found.tolist()
+        return masses_found
+    sample = own[::step]
     # Whole rows, and a mass of 0 for points of other groups: faster than picking the columns of the
     # group.
     counted = np.zeros((1, len(masses)), dtype=np.float32)
@@ -301,6 +308,46 @@ def masses_at_shares(
     upto = masses[sample[order]].cumsum(dtype=np.float64)
     places = np.searchsorted(upto, upto[-1] * np.array(shares))
     return [float(mass) for mass in held[order[places]]]
+
+
+def median_radius(
+    squared: Singles,
+    group: Ints,
+    mass: Floats,
+    cores: Singles,
+    readings: float,
+    half: float,
+    is_light: bool,
+) -> tuple[float, float]:
+    """squared distances (k, k), a group (n,), n > 1, its masses (n,), core distances (k,) -> the
+    squared radius of its median point, and the squared distance from there to the nearest other.
+
+    `half` of the group's readings are in points of no larger radius than the median one. The radius
+    of a point is its core distance, or, of a group that `is_light`, the distance within which
+    `readings` readings of the group lie.
+    """
+    compiled = forms.PROCESS.compiled_for()
+    if compiled is not None:
+        return compiled.median_radius(squared, group, mass, cores, readings, half, is_light)
+    radius = cores[group]
+    if is_light:
+        radius = _radii(squared[np.ix_(group, group)], mass, readings)
+    # Stable: which of equal radii is the median must not depend on how NumPy sorts.
+    order = radius.argsort(kind="stable")
+    median = int(order[np.searchsorted(mass[order].cumsum(), half)])
+    next_point = float(np.delete(squared[group[median], group], median).min())
+    return float(radius[median]), next_point
+
+
+def _radii(apart: Singles, mass: Floats, readings: float) -> Singles:
+    """Squared distances (n, n) within a group, masses (n,) -> (n,) the squared distance from each
+    point within which `readings` readings of the group lie."""
+    n = len(mass)
+    # Stable: the order of equal distances decides which point fills the count up.
+    order = apart.argsort(axis=1, kind="stable")
+    last = np.clip((mass[order].cumsum(axis=1) < readings).sum(axis=1), 1, n - 1)
+    row = np.arange(n)
+    return np.asarray(apart[row, order[row, last]])
 
 
 def join_significance(

@@ -19,6 +19,7 @@ from typing import Final
 
 import numpy as np
 
+from shoal.kernels import forms
 from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.kernels.constants import FEW_FEATURES
 
@@ -93,6 +94,32 @@ def _relative_squared(rows: Floats, centres: Floats) -> tuple[Floats, float]:
     relative += np.einsum("ij,ij->i", gaps, centres + middle)[:, None]
     furthest = max(rows.max(initial=0.0), -rows.min(initial=0.0)) + np.abs(centres).max()
     return relative, (d + 4) * (ROUNDING * d * float(furthest) ** 2 + UNDERFLOW)
+
+
+def nearest_centres(rows: Floats, centres: Floats) -> Ints:
+    """rows (n, d), centres (k, d), k > 0 -> (n,) the nearest centre, as of `nearest`; in memory
+    that does not grow with n k."""
+    # Not counted as work: a process that learns few rows and labels them needs no compiled form.
+    compiled = forms.PROCESS.compiled_for()
+    found = np.empty(len(rows), dtype=np.int64)
+    if compiled is not None:
+        compiled.nearest_centres(np.ascontiguousarray(rows), np.ascontiguousarray(centres), found)
+        return found
+    height = block_rows(*centres.shape)
+    for first in range(0, len(rows), height):
+        part = slice(first, first + height)
+        found[part] = nearest_labels(rows[part], centres)
+    return found
+
+
+def squared_to(rows: Floats, points: Floats) -> Floats:
+    """rows (n, d), points (n, d) -> (n,) the squared distance of each from its point, summed
+    feature by feature."""
+    out = np.zeros(len(rows))
+    for column, places in zip(rows.T, points.T, strict=True):
+        gap = column - places
+        out += gap * gap
+    return out
 
 
 def nearest(rows: Floats, centres: Floats) -> tuple[Ints, Floats]:

@@ -199,9 +199,14 @@ def nearest_to(points: Floats, others: Floats) -> Ints:
     left = _left(points, _lengths(points))
     right = _right(others, _lengths(others))
     found = np.empty(len(points), dtype=np.int64)
+    compiled = forms.PROCESS.compiled_for()
     for first in range(0, len(points), BLOCK_ROWS):
         rows = slice(first, first + BLOCK_ROWS)
-        squared = (left[rows] @ right.T).astype(np.float32)
+        products = left[rows] @ right.T
+        if compiled is not None:
+            compiled.nearest_in(products, found[rows])
+            continue
+        squared = products.astype(np.float32)
         _raise_to_zero(squared)
         found[rows] = squared.argmin(axis=1)
     return found
@@ -217,6 +222,17 @@ def squared_among(points: Floats) -> Singles:
     left = _left(points, lengths)
     right = _right(points, lengths)
     out = np.empty((len(points), len(points)), dtype=np.float32)
+    compiled = forms.PROCESS.compiled_for()
+    if compiled is not None:
+        # One piece of memory for the products of all blocks, which stays in the cache.
+        room = np.empty(BLOCK_ROWS * len(points))
+        for first in range(0, len(points), BLOCK_ROWS):
+            block = left[first : first + BLOCK_ROWS]
+            others = right[first:]
+            products = room[: len(block) * len(others)].reshape(len(block), len(others))
+            np.matmul(block, others.T, out=products)
+            compiled.lay_out(products, first, out)
+        return out
     for first in range(0, len(points), BLOCK_ROWS):
         rows = slice(first, first + BLOCK_ROWS)
         rest = slice(first + BLOCK_ROWS, None)

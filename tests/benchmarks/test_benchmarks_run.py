@@ -542,6 +542,16 @@ def test_each_compiled_kernel_is_measured_beside_its_numpy_form(tmp_path: Path) 
 
 
 @pytest.mark.integration
+def test_cluster_tree_is_measured_beside_batch_clusterers(tmp_path: Path) -> None:
+    result = run("cluster_tree", tmp_path)
+    assert {"ClusterTree", "MiniBatchKMeans", "HDBSCAN"} <= set(result["learners"])
+    for learner in result["learners"].values():
+        assert is_spread(learner["rows_per_s"])
+        assert is_spread(learner["ours_by_theirs"])
+    assert all(map(is_spread, result["first_rows"]["seconds"].values()))
+
+
+@pytest.mark.integration
 def test_what_to_turn_is_measured_on_the_file_that_is_shipped(tmp_path: Path) -> None:
     result = run("sensor_options", tmp_path, "--data", str(HERE / "onebox" / "demo"))
     [found] = result["files"].values()

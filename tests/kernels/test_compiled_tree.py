@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from shoal.algorithms.cluster_tree import ClusterTreeClient, ClusterTreeServer
 from shoal.algorithms.streaming import Contribution
-from shoal.kernels import density_tree, forms, sketching
+from shoal.kernels import density_tree, distance, forms, sketching
 from shoal.kernels.arrays import Floats
 from shoal.kernels.density_tree import (
     HeavyMerge,
@@ -26,8 +26,10 @@ from shoal.kernels.density_tree import (
     groups_of,
     mass_around,
     masses_at_shares,
+    median_radius,
     spanning_tree,
 )
+from shoal.kernels.distance import nearest_centres, squared_by_differences, squared_to
 from shoal.kernels.forms import COMPILED, NUMPY
 from shoal.kernels.sketching import (
     Sketch,
@@ -35,6 +37,7 @@ from shoal.kernels.sketching import (
     located,
     merge_targets,
     merged,
+    nearest_to,
     spread_ties,
     squared_among,
 )
@@ -146,6 +149,49 @@ def test_points_have_the_same_bits_in_their_frame(kind: str, by_form: Callable[.
             frame, placed = by_form(partial(located, points))
             assert bits((frame, placed)) == bits((frame_of(points), frame_of(points).of(points)))
             assert np.abs(placed).max() <= 1.0 + 1e-12
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tables_of_distances_and_the_nearest_points_have_the_same_bits(
+    kind: str, by_form: Callable[..., Any]
+) -> None:
+    generator = np.random.default_rng(5)
+    for d in (1, 2, 4, 17):
+        for n in SIZES:
+            points = KINDS[kind](generator, n, d)
+            placed = frame_of(points).of(points)
+            squared = by_form(partial(squared_among, placed))
+            assert bits(squared) == bits(np.ascontiguousarray(squared.T))
+            rows = np.concatenate([points, KINDS[kind](generator, 150, d)])
+            by_form(partial(nearest_to, frame_of(points).of(rows), placed))
+            for scale in (1.0, 1e-30, 1e120):
+                near = by_form(partial(nearest_centres, rows * scale, points * scale))
+                apart = squared_by_differences(rows * scale, points * scale)
+                assert bits(near) == bits(apart.argmin(axis=1).astype(np.int64))
+                chosen = squared_to(rows * scale, points[near] * scale)
+                assert bits(chosen) == bits(apart[np.arange(len(rows)), near])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_median_radius_of_a_group_has_the_same_bits(
+    kind: str, by_form: Callable[..., Any]
+) -> None:
+    generator = np.random.default_rng(6)
+    for points, mass in cases(kind, 3):
+        squared = squared_among(frame_of(points).of(points))
+        cores = core_distances(squared, mass, 5.0)
+        for size in {2, 5, len(mass) // 2, len(mass)}:
+            if not 1 < size <= len(mass):
+                continue
+            group = generator.permutation(len(mass))[:size]
+            own = mass[group]
+            half = float(own.sum()) / 2
+            for is_light in (False, True):
+                wanted = float(generator.uniform(0.0, 2.0)) * half
+                found = by_form(
+                    partial(median_radius, squared, group, own, cores, wanted, half, is_light)
+                )
+                assert found[1] in squared[group][:, group]
 
 
 def grown(
@@ -262,8 +308,9 @@ def test_the_compiled_kernels_do_the_work(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(forms, "PROCESS", FORMS[COMPILED])
     for module, names in (
         (density_tree, ("_cores", "_nearest_denser", "_join_trees", "blocks")),
-        (density_tree, ("_ListedGroups",)),
+        (density_tree, ("_ListedGroups", "_radii")),
         (sketching, ("_neighbours", "_united", "sums_by_label")),
+        (distance, ("nearest_labels",)),
     ):
         for name in names:
             monkeypatch.delattr(module, name)

@@ -10,8 +10,8 @@ from typing import Annotated, Final, Self
 import numpy as np
 
 from shoal.algorithms.cluster_tree.sketches import SketchState
-from shoal.kernels.arrays import Bools, Floats, Ints
-from shoal.kernels.distance import nearest, squared_by_differences
+from shoal.kernels.arrays import Bools, Floats, Ints, different
+from shoal.kernels.distance import nearest_centres, squared_by_differences, squared_to
 from shoal.kernels.sketching import Sketch, empty_sketch, merge_targets, merged
 from shoal.saved_state import FloatArray, IntArray, SavedState, require
 
@@ -116,12 +116,13 @@ class Cells:
         core = np.zeros(n)
         place = np.full(n, KNOWN, dtype=np.int64)
         if len(self):
-            near, squared = nearest(points.points, self.centres)
+            near = nearest_centres(points.points, self.centres)
+            distance = np.sqrt(squared_to(points.points, self.centres[near]))
             cluster = self.cluster[near]
             core = self.core[near]
             # Before the first rebuild no core distance is known, and nothing is far.
             far = np.where(core > 0.0, FAR_CORES * core, np.inf)
-            place = _places(points.points, self.place[near], np.sqrt(squared), far)
+            place = _places(points.points, self.place[near], distance, far)
         # Fades by the readings that have come, not by time: a quiet night ages nothing.
         self.recent *= math.exp(-float(mass.sum()) / RECENT_READINGS)
         self.centres, self.mass = self.sketch.with_more(points)
@@ -188,7 +189,7 @@ class Cells:
         slow sensor longer spans are remembered: a thousand of its readings may all come from one
         night.
         """
-        present, place = np.unique(self.cluster, return_inverse=True)
+        present, place = different(self.cluster)
         if not len(present):
             return False
         independent = np.bincount(place, weights=self.mass / dependence)

@@ -16,7 +16,7 @@ import numpy as np
 from shoal.algorithms.cluster_tree.cells import Cells
 from shoal.algorithms.cluster_tree.identities import Cluster, Identities
 from shoal.algorithms.cluster_tree.sketches import SketchState
-from shoal.kernels.arrays import Bools, Floats, Ints
+from shoal.kernels.arrays import Bools, Floats, Ints, different
 from shoal.kernels.sketching import (
     Located,
     Sketch,
@@ -76,8 +76,7 @@ class Dependence:
             counts = _Counts(
                 block, cells.cluster[near], sample, within, self._earlier, earlier_cluster
             )
-            _learn_each(identities, counts, *counts.excess(time))
-            _learn_each(identities, counts, *counts.slow_excess(), slow=True)
+            _learn_each(identities, counts, time)
         self._keep_some(block)
         return near
 
@@ -168,17 +167,28 @@ class _Counts:
         return all_before >= EARLIER_MIN, excess
 
 
-def _learn_each(
-    identities: Identities, counts: _Counts, counted: Bools, excess: Floats, slow: bool = False
-) -> None:
-    """Let each cluster learn the mean excess of its sampled points (s,) that were `counted`."""
+def _learn_each(identities: Identities, counts: _Counts, time: Floats) -> None:
+    """Let each cluster learn the mean excess of its sampled points that can be compared, over the
+    block and over thousands of readings."""
     of_sample = counts.cluster[counts.sample]
-    for identity in np.unique(counts.cluster).tolist():
-        here = counted & (of_sample == identity)
+    weights = counts.mass[counts.sample]
+    counted, excess = counts.excess(time)
+    slow_counted, slow_excess = counts.slow_excess()
+    for identity in different(counts.cluster)[0].tolist():
+        cluster = identities.clusters[identity]
+        own = of_sample == identity
+        mass = float(counts.mass[counts.cluster == identity].sum())
+        here = counted & own
         if here.any():
-            measured = float(np.average(excess[here], weights=counts.mass[counts.sample[here]]))
-            mass = float(counts.mass[counts.cluster == identity].sum())
-            _learn(identities.clusters[identity], measured, mass, slow)
+            _learn(cluster, _average(excess[here], weights[here]), mass, slow=False)
+        here = slow_counted & own
+        if here.any():
+            _learn(cluster, _average(slow_excess[here], weights[here]), mass, slow=True)
+
+
+def _average(values: Floats, weights: Floats) -> float:
+    """(n,), (n,) -> the weighted mean; `numpy.average` takes most of its time to check both."""
+    return float((values * weights).sum() / weights.sum())
 
 
 def _learn(cluster: Cluster, measured: float, mass: float, slow: bool) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from shoal.kernels.arrays import Floats, Ints, Singles
+from shoal.kernels.density_tree import median_radius
 
 OWN_SHARE: Final = 0.75
 """share of a small group's readings by which its spread is measured, so that some strays do not
@@ -58,28 +59,12 @@ def spread(
     own = mass[group]
     total = float(own.sum())
     readings = min(within, max(few, OWN_SHARE * total))
-    radius = cores[group]
     # A core distance of a cell in a light group reaches beyond the group: its own radii do not.
-    if total < 2.0 * within:
-        radius = _radii(squared[np.ix_(group, group)], own, readings)
-    # Stable: which of equal radii is the median must not depend on how NumPy sorts.
-    order = radius.argsort(kind="stable")
-    median = int(order[np.searchsorted(own[order].cumsum(), total / 2)])
+    is_light = total < 2.0 * within
+    radius, next_cell = median_radius(squared, group, own, cores, readings, total / 2, is_light)
     # The readings of a merged cell may be as far apart as it is from the next one.
-    next_cell = float(np.delete(squared[group[median], group], median).min())
-    distance = math.sqrt(max(float(radius[median]), next_cell))
+    distance = math.sqrt(max(radius, next_cell))
     return min(readings, total**2 / float(own @ own)), distance
-
-
-def _radii(apart: Singles, mass: Floats, readings: float) -> Singles:
-    """Squared distances (n, n) within a group, masses (n,) -> (n,) the squared distance from each
-    cell within which `readings` readings of the group lie."""
-    n = len(mass)
-    # Stable: the order of equal distances decides which cell fills the count up.
-    order = apart.argsort(axis=1, kind="stable")
-    last = np.clip((mass[order].cumsum(axis=1) < readings).sum(axis=1), 1, n - 1)
-    row = np.arange(n)
-    return np.asarray(apart[row, order[row, last]])
 
 
 def gap_significance(readings: float, distance: float, gap: float) -> float:

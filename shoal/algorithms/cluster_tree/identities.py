@@ -23,7 +23,7 @@ from shoal.algorithms.former_clusters import (
     FormerClustersState,
     Place,
 )
-from shoal.kernels.arrays import AnyArray, Bools, Floats, Ints
+from shoal.kernels.arrays import AnyArray, Bools, Floats, Ints, different
 from shoal.kernels.distance import nearest
 from shoal.saved_state import BoolArray, FloatArray, IntArray, Number, SavedState, require
 
@@ -434,15 +434,20 @@ class Identities:
 
     def shown(self, cluster: Ints) -> Ints:
         """identities (n,) -> (n,) the identities as which they are shown."""
-        shown = _mapped(cluster, lambda identity: self._shown.get(identity, identity))
-        return shown.astype(np.int64)
+        table = np.arange(self._span(cluster) + 1)
+        table[-1] = NO_PARENT
+        for identity, shown in self._shown.items():
+            table[identity] = shown
+        return table[cluster]
 
     def settled(self, cluster: Ints) -> Bools:
         """identities (k,) -> (k,) whether each is shown as itself, and no other one as it."""
         times = Counter(self._shown.values())
         shown = self._shown.items()
-        alone = {identity for identity, at in shown if identity == at and times[at] == 1}
-        return _mapped(cluster, alone.__contains__).astype(np.bool_)
+        table = np.zeros(self._span(cluster) + 1, dtype=np.bool_)
+        for identity, at in shown:
+            table[identity] = identity == at and times[at] == 1
+        return table[cluster]
 
     def count_recent(self, shown: Ints, mass: Floats) -> None:
         """shown identities (n,), masses (n,), in the order absorbed: update recent readings and
@@ -489,18 +494,29 @@ class Identities:
 
     def active(self, cluster: Ints) -> Bools:
         """identities (k,) -> (k,) whether the cluster as which each is shown is active."""
-        active = {identity for identity, known in self.clusters.items() if known.active}
-        return _mapped(self.shown(cluster), active.__contains__).astype(np.bool_)
+        table = np.zeros(self._span(cluster) + 1, dtype=np.bool_)
+        for identity, known in self.clusters.items():
+            table[identity] = known.active
+        return table[self.shown(cluster)]
 
     def dependence(self, cluster: Ints) -> Floats:
         """identities (k,) -> (k,) how many readings of each count as one; 1 for unknown ones."""
-        dependence = {identity: known.dependence for identity, known in self.clusters.items()}
-        return _mapped(cluster, lambda identity: dependence.get(identity, 1.0)).astype(np.float64)
+        table = np.ones(self._span(cluster) + 1)
+        for identity, known in self.clusters.items():
+            table[identity] = known.dependence
+        return table[cluster]
 
     def slow_dependence(self, cluster: Ints) -> Floats:
         """identities (k,) -> (k,) the same over thousands of readings; 1 for unknown ones."""
-        dependence = {identity: known.slow_dependence for identity, known in self.clusters.items()}
-        return _mapped(cluster, lambda identity: dependence.get(identity, 1.0)).astype(np.float64)
+        table = np.ones(self._span(cluster) + 1)
+        for identity, known in self.clusters.items():
+            table[identity] = known.slow_dependence
+        return table[cluster]
+
+    def _span(self, cluster: Ints) -> int:
+        """Entries of a table by identity, without the one for no identity, -1, which is its
+        last."""
+        return max(self.n_created, int(cluster.max(initial=NO_PARENT)) + 1)
 
     def state(self, width: int) -> IdentitiesState:
         """Everything, of clusters over `width` features."""
@@ -541,8 +557,8 @@ class Identities:
 
 def _mapped(numbers: Ints, of: Callable[[int], float]) -> AnyArray:
     """numbers (k,), many equal -> (k,) what `of` gives for each; equal ones are one call."""
-    different, place = np.unique(numbers, return_inverse=True)
-    return np.array([of(number) for number in different.tolist()])[place]
+    found, place = different(numbers)
+    return np.array([of(number) for number in found.tolist()])[place]
 
 
 def _place(cells: Cells, own: Bools) -> Place | None:

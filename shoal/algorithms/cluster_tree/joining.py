@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from shoal.algorithms.cluster_tree.gaps import gap_significance, spread
-from shoal.kernels.arrays import Floats, Ints, Singles
+from shoal.kernels.arrays import Floats, Ints, Singles, different
 from shoal.kernels.density_tree import (
     HeavyMerge,
     exact_masses,
@@ -129,7 +129,19 @@ class Joining:
         self._points = points
         self._cores = cores
         self._exact = exact_masses(weights.mass)
-        self._clusters, self._place = np.unique(weights.cluster, return_inverse=True)
+        self._columns = np.stack(
+            [
+                weights.mass,
+                weights.recent,
+                weights.dependence,
+                weights.slow_dependence,
+                weights.known,
+            ]
+        )
+        """(5, k) the weights that a side sums up, which are looked up together"""
+        self._sides: dict[int, _Side] = {}
+        """the side of a join that each root had last: that of a refused join comes again"""
+        self._clusters, self._place = different(weights.cluster)
         self._whole = np.bincount(self._place, weights=weights.known)
         self.gaps = 0
         """joins across a gap, so far, both of whose sides are places of several readings"""
@@ -141,7 +153,7 @@ class Joining:
         -> (k,) the group of each cell, and the lowest significance of each group's refused joins.
         """
         # Shorter than a core distance, an edge does not tell how far apart its two sides are.
-        has_gap = lengths > self._cores[edges].max(axis=1)
+        has_gap = lengths > np.maximum(self._cores[edges[:, 0]], self._cores[edges[:, 1]])
         tested_from = np.where(has_gap, self._few, LIGHTEST * self._within)
         groups = groups_of(edges, self._weights.mass, self._cores, tested_from)
         refused: list[tuple[int, float]] = []
@@ -164,7 +176,8 @@ class Joining:
 
     def _refusal(self, merge: HeavyMerge, edge: Ints, length: float, has_gap: bool) -> float | None:
         """The significance of a join that is refused; None: it is not."""
-        one, other = (self._side(members) for members in merge.members)
+        one = self._side(merge.roots[0], merge.members[0])
+        other = self._side(merge.roots[1], merge.members[1])
         self.gaps += has_gap and min(one.n_equal, other.n_equal) >= PLACE_POINTS
         pair = _known_pair(one, other)
         significance = self._significance_of_join(one, other, pair, edge, length, has_gap)
@@ -203,13 +216,18 @@ class Joining:
             significance = max(significance, by_gap)
         return significance
 
-    def _side(self, members: Ints) -> _Side:
-        weights = self._weights
-        mass = weights.mass[members]
+    def _side(self, root: int, members: Ints) -> _Side:
+        known = self._sides.get(root)
+        # A group only grows: of the same number of members it is the same one.
+        if known is None or len(known.members) != len(members):
+            known = self._side_of(members)
+            self._sides[root] = known
+        return known
+
+    def _side_of(self, members: Ints) -> _Side:
+        mass, recent, dependence, slow_dependence, counted = self._columns.take(members, axis=1)
         total = float(mass.sum())
-        known = np.bincount(
-            self._place[members], weights=weights.known[members], minlength=len(self._clusters)
-        )
+        known = np.bincount(self._place[members], weights=counted, minlength=len(self._clusters))
         # Cells of no known cluster are no cluster together: the most of them must not be the main
         # one.
         known[self._clusters < 0] = 0.0
@@ -217,9 +235,9 @@ class Joining:
         return _Side(
             members,
             total,
-            float(weights.recent[members].sum()) / total,
-            float(mass @ weights.dependence[members]) / total,
-            float(mass @ weights.slow_dependence[members]) / total,
+            float(recent.sum()) / total,
+            float(mass @ dependence) / total,
+            float(mass @ slow_dependence) / total,
             int(self._clusters[main]) if known[main] > 0.0 else None,
             float(known[main]),
             float(known[main] / self._whole[main]),

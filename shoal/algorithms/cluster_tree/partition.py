@@ -14,7 +14,7 @@ import numpy as np
 from shoal.algorithms.cluster_tree.cells import Cells
 from shoal.algorithms.cluster_tree.gaps import cores_of_few
 from shoal.algorithms.cluster_tree.joining import RECENT_MIN, Joining, RemainApart, Weights
-from shoal.kernels.arrays import Bools, Floats, Ints, Singles
+from shoal.kernels.arrays import Bools, Floats, Ints, Singles, different
 from shoal.kernels.density_tree import Neighbours, mass_around, spanning_tree
 from shoal.kernels.sketching import Located, squared_among
 
@@ -114,7 +114,7 @@ def receives_readings(cells: Cells) -> Bools:
     neighbourhoods grow, and it would become too light to be told from the nearest one: it would end
     without a reading that says so.
     """
-    _, place = np.unique(cells.cluster, return_inverse=True)
+    _, place = different(cells.cluster)
     return (np.bincount(place, weights=cells.recent) > RECENT_MIN)[place]
 
 
@@ -149,7 +149,7 @@ def still_present(
     # Within twice the core distance: the distances are squared.
     mass_near, recent_near = mass_around(squared, 4.0 * cores, [mass, recent])
     known = recent_near < cells.new_rate * mass_near
-    _, place = np.unique(cells.cluster, return_inverse=True)
+    _, place = different(cells.cluster)
     known_recent = np.bincount(place, weights=recent * known)
     known_mass = np.bincount(place, weights=mass * known)
     # The floor: a cluster without known cells has no rate, and 0 / 0 is none either.

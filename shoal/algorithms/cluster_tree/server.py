@@ -31,8 +31,8 @@ from shoal.algorithms.shares import ClientShares, ClientSharesState
 from shoal.algorithms.streaming import Arrays, Contribution, Rows, check_rows
 from shoal.algorithms.view import NO_CLUSTER, ClusteringView, NearestPoint
 from shoal.errors import InvalidData
-from shoal.kernels.arrays import Floats, Ints
-from shoal.kernels.distance import nearest
+from shoal.kernels.arrays import Floats, Ints, different
+from shoal.kernels.distance import nearest_centres, squared_to
 from shoal.kernels.sketching import Located, Sketch, empty_sketch, located
 from shoal.saved_state import FloatArray, SavedState, Whole, require
 
@@ -55,8 +55,10 @@ def cluster_of_nearest(rows: Rows, cells: Floats, cluster: Ints, reach: Floats) 
     cell, or -1."""
     if not len(cells) or not len(rows):
         return np.full(len(rows), NO_CLUSTER, dtype=np.int64)
-    near, squared = nearest(rows, cells)
-    return without_noise(cluster[near], squared, reach[near])
+    near = nearest_centres(rows, cells)
+    if (reach >= EVERYWHERE).all():
+        return cluster[near]
+    return without_noise(cluster[near], squared_to(rows, cells[near]), reach[near])
 
 
 def view(snapshot: Arrays) -> ClusteringView:
@@ -465,8 +467,7 @@ class ClusterTreeServer(Half[ClusterTreeOptions, ClusterTreeServerState]):
         `identities` has the identity of each number. Raises `InvalidData`.
         """
         table = check_rows(rows, self._width)
-        _, place = np.unique(self._shown(), return_inverse=True)
-        cluster = place.astype(np.int64)
+        _, cluster = different(self._shown())
         return cluster_of_nearest(table, self._cells.centres, cluster, self._reach(cluster))
 
     def _reach(self, cluster: Ints) -> Floats:
@@ -478,7 +479,7 @@ class ClusterTreeServer(Half[ClusterTreeOptions, ClusterTreeServerState]):
     def snapshot(self) -> Arrays:
         """The `SNAPSHOT` arrays, as copies."""
         cells = self._cells
-        identity, cluster = np.unique(self._shown(), return_inverse=True)
+        identity, cluster = different(self._shown())
         shown = [self._identities.clusters[number] for number in identity.tolist()]
         sums = np.bincount(cluster, weights=cells.mass, minlength=len(identity))
         centre_mass: Floats = sums.astype(np.float64)
@@ -491,7 +492,7 @@ class ClusterTreeServer(Half[ClusterTreeOptions, ClusterTreeServerState]):
             "cell_id": cells.ids.copy(),
             "cell": cells.centres.copy(),
             "mass": cells.mass.copy(),
-            "cluster": cluster.astype(np.int64),
+            "cluster": cluster,
             "reach": self._reach(cluster),
             "identity": identity,
             "centre": centre,

@@ -405,6 +405,149 @@ def around_kernel(sources: str) -> Any:
     return mass_around
 
 
+SHARES = types.void(
+    CONST_FLOAT32_2D,
+    CONST_INT64_1D,
+    CONST_FLOAT32_1D,
+    types.float32,
+    types.int64,
+    CONST_FLOAT64_1D,
+    FLOAT64_1D,
+)
+RADIUS = types.UniTuple(types.float64, 2)(
+    CONST_FLOAT32_2D,
+    CONST_INT64_1D,
+    CONST_FLOAT64_1D,
+    CONST_FLOAT32_1D,
+    types.float64,
+    types.float64,
+    types.boolean,
+)
+FEW_SHARE = 16
+"""how many times smaller than all a group is of which the points are looked up one by one, and not
+all passed over many at a time"""
+
+
+@njit(forceinline=True)
+def sort_whole(numbers: Any, n: Any) -> None:
+    """Sort numbers[:n], no two of which are equal."""
+    for gap in GAPS:
+        for at in range(gap, n):
+            number = numbers[at]
+            place = at
+            while place >= gap and numbers[place - gap] > number:
+                numbers[place] = numbers[place - gap]
+                place -= gap
+            numbers[place] = number
+
+
+@njit(forceinline=True, fastmath={"reassoc", "nsz"})
+def mass_of_all(row: Any, masses: Any, limit: Any) -> Any:
+    """The sum of masses (k,) within a limit, which must be exact in 32 bits."""
+    total = np.float32(0.0)
+    for other in range(len(row)):
+        total += masses[other] if row[other] <= limit else np.float32(0.0)
+    return total
+
+
+def shares_kernel(sources: str) -> Any:
+    """squared (k, k), a group (m,), exact masses (k,), a limit, every how many points of the group
+    are looked at, shares (s,) -> sets `held` (s,): the mass of the group within the limit around
+    the point up to which each share of the readings has less around it."""
+
+    @njit(SHARES, cache=True, error_model="numpy")
+    def masses_at_shares(
+        squared: Any, own: Any, masses: Any, limit: Any, step: Any, shares: Any, held: Any
+    ) -> None:
+        sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
+        n = (len(own) + step - 1) // step
+        around = np.empty(n, np.float32)
+        keys = np.empty(n, np.int64)
+        bits = around.view(np.int32)
+        is_small = FEW_SHARE * len(own) < len(masses)
+        counted = np.zeros(0 if is_small else len(masses), np.float32)
+        if not is_small:
+            for at in own:
+                counted[at] = masses[at]
+        for place in range(n):
+            row = squared[own[place * step]]
+            if is_small:
+                total = np.float32(0.0)
+                for at in own:
+                    total += masses[at] if row[at] <= limit else np.float32(0.0)
+                around[place] = total
+            else:
+                around[place] = mass_of_all(row, counted, limit)
+            # Equal masses are in the order of their places; those that are not negative have the
+            # order of their bits.
+            keys[place] = (np.int64(bits[place]) << 32) | place
+        sort_whole(keys, n)
+        reached = np.empty(n)
+        total_mass = 0.0
+        for at in range(n):
+            total_mass += np.float64(masses[own[(keys[at] & 0xFFFFFFFF) * step]])
+            reached[at] = total_mass
+        for number in range(len(shares)):
+            wanted = total_mass * shares[number]
+            at = 0
+            while at < n - 1 and reached[at] < wanted:
+                at += 1
+            held[number] = around[keys[at] & 0xFFFFFFFF]
+
+    return masses_at_shares
+
+
+def radius_kernel(sources: str) -> Any:
+    """squared (k, k), a group (n,), n > 1, its masses (n,), core distances (k,), readings, half of
+    the group's, whether a radius reaches as far as `readings` of the group, or is the core distance
+    -> the median radius, and the distance from its point to the nearest other one of the group."""
+
+    @njit(RADIUS, cache=True, error_model="numpy")
+    def median_radius(
+        squared: Any, group: Any, mass: Any, cores: Any, readings: Any, half: Any, is_light: Any
+    ) -> Any:
+        sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
+        n = len(group)
+        radius = np.empty(n, np.float32)
+        bits = radius.view(np.int32)
+        apart = np.empty(n, np.float32)
+        apart_bits = apart.view(np.int32)
+        keys = np.empty(n, np.int64)
+        for own in range(n):
+            radius[own] = cores[group[own]]
+            if is_light:
+                row = squared[group[own]]
+                for other in range(n):
+                    apart[other] = row[group[other]]
+                    keys[other] = (np.int64(apart_bits[other]) << 32) | other
+                sort_whole(keys, n)
+                total = 0.0
+                last = 0
+                for at in range(n):
+                    total += mass[keys[at] & 0xFFFFFFFF]
+                    if total < readings:
+                        last = at + 1
+                last = min(max(last, 1), n - 1)
+                radius[own] = apart[keys[last] & 0xFFFFFFFF]
+        for own in range(n):
+            keys[own] = (np.int64(bits[own]) << 32) | own
+        sort_whole(keys, n)
+        total = 0.0
+        at = -1
+        while at < n - 1 and (at < 0 or total < half):
+            at += 1
+            total += mass[keys[at] & 0xFFFFFFFF]
+        median = keys[at] & 0xFFFFFFFF
+        row = squared[group[median]]
+        next_point = np.float32(math.inf)
+        for other in range(n):
+            if other != median:
+                next_point = min(next_point, row[group[other]])
+        return np.float64(radius[median]), np.float64(next_point)
+
+    return median_radius
+
+
 STATE = types.Tuple((FLOAT64_1D, CONST_FLOAT32_1D, INT64_1D, INT64_2D))
 JOIN = types.UniTuple(types.int64, 3)(
     CONST_INT64_2D, types.int64, types.int64, FLOAT64_1D, STATE, INT64_2D

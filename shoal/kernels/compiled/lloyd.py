@@ -242,6 +242,51 @@ def assign_wide(rows: Any, centres: Any, weights: Any, count: Any, sums: Any, sq
         add_rows(rows[part], centres, weights[part], labels, count, sums, squares[part])
 
 
+NEAREST = types.void(CONST_FLOAT64_2D, CONST_FLOAT64_2D, INT64_1D)
+
+
+@njit(forceinline=True)
+def label_flat(rows: Any, centres: Any, nearest: Any) -> None:
+    """Set `nearest` (n,) for rows of at most `FEW_FEATURES` features."""
+    tile = (np.zeros((FEW_FEATURES, TILE)), np.empty(TILE), np.empty(TILE))
+    labels = np.zeros(TILE, np.int32)
+    for first in range(0, len(rows), TILE):
+        part = rows[first : first + TILE]
+        labels_by_differences(part, centres, tile, labels)
+        nearest[first : first + len(part)] = labels[: len(part)]
+
+
+@njit(forceinline=True)
+def label_wide(rows: Any, centres: Any, nearest: Any) -> None:
+    """Set `nearest` (n,) for rows (n, d), tile by tile."""
+    labels = np.zeros(TILE, np.int32)
+    columns = np.zeros((rows.shape[1], TILE), np.float32)
+    relative = np.zeros(TILE, np.float32)
+    relative_next = np.zeros(TILE, np.float32)
+    least = np.zeros(TILE, np.float32)
+    next_least = np.zeros(TILE, np.float32)
+    tile = columns, relative, relative_next, least, next_least, np.zeros(TILE, np.float32)
+    screen = open_screen(centres)
+    for first in range(0, len(rows), TILE):
+        part = rows[first : first + TILE]
+        labels_by_screen(part, centres, screen, tile, labels)
+        nearest[first : first + len(part)] = labels[: len(part)]
+
+
+def nearest_kernel(sources: str) -> Any:
+    """rows (n, d), centres (k, d), k > 0 -> sets `nearest` (n,) to the centre of each row."""
+
+    @njit(NEAREST, cache=True, error_model="numpy")
+    def nearest_centres(rows: Any, centres: Any, nearest: Any) -> None:
+        sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
+        if rows.shape[1] <= FEW_FEATURES:
+            label_flat(rows, centres, nearest)
+        else:
+            label_wide(rows, centres, nearest)
+
+    return nearest_centres
+
+
 def kernel(sources: str) -> Any:
     """rows (n, d), centres (k, d), weights (n,) or (0,) -> inertia; adds to mass (k,) and sums (k,
     d)."""

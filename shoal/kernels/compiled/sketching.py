@@ -18,6 +18,7 @@ from shoal.kernels.compiled.intrinsics import (
     CONST_FLOAT64_2D,
     CONST_INT64_1D,
     CONST_UINT64_2D,
+    FLOAT32_2D,
     FLOAT64_1D,
     FLOAT64_2D,
     INT64_1D,
@@ -62,6 +63,8 @@ def exceed_kernel(sources: str) -> Any:
     return all_exceed
 
 
+LAY_OUT = types.void(CONST_FLOAT64_2D, types.int64, FLOAT32_2D)
+NEAREST = types.void(CONST_FLOAT64_2D, INT64_1D)
 PAIRS = types.void(
     CONST_FLOAT32_2D, CONST_INT64_1D, CONST_FLOAT64_1D, types.float64, INT64_2D, INT64_2D
 )
@@ -76,6 +79,71 @@ TIED = 0x38000000
 """
 CHUNK = 64
 """distances whose least is kept: whole numbers are compared many at a time"""
+
+
+SIDE = 16
+"""columns that are turned into rows together: as many numbers as a line of the cache holds"""
+
+
+def lay_out_kernel(sources: str) -> Any:
+    """products (b, m), the row from which on they are -> sets a table (n, n), m = n - row, there
+    and where it is mirrored: what rounding has made negative is 0, and so is the diagonal."""
+
+    @njit(LAY_OUT, cache=True, error_model="numpy")
+    def lay_out(products: Any, first: Any, table: Any) -> None:
+        sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
+        b, m = products.shape
+        zero = np.float32(0.0)
+        for at in range(b):
+            line = products[at]
+            to = table[first + at][first : first + m]
+            for other in range(m):
+                squared = np.float32(line[other])
+                to[other] = squared if squared > zero else zero
+        # What follows the block, tile by tile: a column of the table has a line of the cache to
+        # itself in each row, so that read one by one the columns would not stay there.
+        turned = np.empty((SIDE, b), np.float32)
+        whole = m - (m - b) % SIDE
+        for column in range(b, whole, SIDE):
+            for at in range(b):
+                line = table[first + at][first + column : first + column + SIDE]
+                for other in range(SIDE):
+                    turned[other, at] = line[other]
+            for other in range(SIDE):
+                table[first + column + other][first : first + b] = turned[other]
+        for column in range(whole, m):
+            for at in range(b):
+                table[first + column, first + at] = table[first + at, first + column]
+        for at in range(b):
+            table[first + at, first + at] = zero
+
+    return lay_out
+
+
+def nearest_kernel(sources: str) -> Any:
+    """products (b, m), m > 0 -> sets `nearest` (b,) to the place of the least number of each row in
+    32 bits, the first of a tie; what rounding has made negative is 0."""
+
+    @njit(NEAREST, cache=True, error_model="numpy")
+    def nearest_in(products: Any, nearest: Any) -> None:
+        sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
+        b, m = products.shape
+        squared = np.empty(m, np.float32)
+        bits = squared.view(np.int32)
+        for at in range(b):
+            line = products[at]
+            for other in range(m):
+                squared[other] = np.float32(line[other])
+            lowest = np.int32(INFINITE)
+            for other in range(m):
+                bits[other] = max(bits[other], np.int32(0))
+                lowest = min(lowest, bits[other])
+            other = 0
+            while bits[other] != lowest:
+                other += 1
+            nearest[at] = other
+
+    return nearest_in
 
 
 def locate_kernel(sources: str) -> Any:
