@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,9 +22,14 @@ from shoal.kernels.arrays import Floats, Ints, Objects
 from shoal.protocol.no_value import is_no_value
 from shoal.protocol.reading_faults import CLIPPED_SHARE, CLIPPING_ADVICE
 
+if TYPE_CHECKING:  # an extra
+    from matplotlib.axes import Axes
+
 __all__ = [
+    "NO_WEIGHTS_OF_TIME",
     "BaseEstimator",
     "ClusterMixin",
+    "Features",
     "NotFittedError",
     "Progress",
     "RegressorMixin",
@@ -38,10 +43,12 @@ __all__ = [
     "is_name_list",
     "learnt_table",
     "not_fitted",
+    "refuse_weights",
     "row_values",
     "shortened",
     "warn_of_clipping",
     "warn_of_scales",
+    "weights_of",
 ]
 
 
@@ -105,6 +112,9 @@ try:
 except ImportError:
     RiverClusterer = None  # type: ignore[assignment,misc]  # river is not installed
 
+Features = Sequence[int | str]
+"""two features to draw, by position or name: across and up"""
+
 NAMES_SHOWN_MAX = 8
 # Squares add up: at this ratio the narrower feature makes a ten-thousandth of a squared distance.
 SCALES_RATIO = 100.0
@@ -130,6 +140,39 @@ def not_fitted(estimator: object, wanted: str, methods: str) -> NotFittedError:
     """The error of a method or an attribute that was wanted before one of `methods` was called."""
     name = type(estimator).__name__
     return NotFittedError(f"this {name} has learnt nothing yet; call {methods} before {wanted}")
+
+
+NO_WEIGHTS_OF_TIME: Final = (
+    "rows are a sequence in time, in which a row that counts more would be one that lasts longer; "
+    "give it as often as it was measured"
+)
+
+
+def refuse_weights(method: str, given: Mapping[str, Any], why: str) -> None:
+    """Raise `SettingsError` for a `sample_weight` that an estimator cannot take, with the reason,
+    and TypeError for other arguments that `method` does not have.
+
+    It is no parameter of these methods, so that scikit-learn knows that it is not taken.
+    """
+    for name, value in given.items():
+        if name != "sample_weight":
+            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}")
+        if value is not None:
+            raise SettingsError(f"sample_weight is not taken: {why}")
+
+
+def weights_of(sample_weight: ArrayLike, n: int) -> Floats:
+    """How often each of n rows counts, (n,). Raises `InvalidData`, without a value."""
+    weights = np.asarray(sample_weight, dtype=np.float64)
+    if weights.shape != (n,):
+        raise InvalidData(
+            f"sample_weight has the shape {weights.shape}, must be ({n},): a number for each row"
+        )
+    if not np.isfinite(weights).all() or (weights < 0).any():
+        raise InvalidData("sample_weight must be numbers from 0, none of them NaN or infinite")
+    if not (weights > 0).any():
+        raise InvalidData("sample_weight is zero for all rows: there is nothing to learn from")
+    return weights
 
 
 def as_table(X: ArrayLike, gaps: bool = False) -> Floats:
@@ -419,8 +462,12 @@ NAMED_MAX = 10
 
 
 def draw_view(
-    view: ClusteringView, nodes: Floats, names: Sequence[str], features: Any = None, ax: Any = None
-) -> Any:
+    view: ClusteringView,
+    nodes: Floats,
+    names: Sequence[str],
+    features: Features | None = None,
+    ax: Axes | None = None,
+) -> Axes:
     """The nodes of a view, coloured by cluster, and its edges; returns the matplotlib Axes.
 
     `nodes` (n, d) are those of the view in the units in which they are drawn, `names` (d,) the
@@ -445,7 +492,7 @@ def draw_view(
     if len(view.edges):
         ax.plot(*points[view.edges].transpose(2, 1, 0), color="0.75", linewidth=0.8, zorder=1)
     alone = view.cluster == NO_CLUSTER
-    ax.scatter(*points[alone].T, s=size[alone], color=NO_CLUSTER_COLOUR, zorder=2)
+    ax.scatter(points[alone, 0], points[alone, 1], s=size[alone], color=NO_CLUSTER_COLOUR, zorder=2)
     # Stable: clusters of equal mass keep their numbers' order, and so their colours.
     heaviest = np.argsort(-view.centre_mass, kind="stable").tolist()
     for place, number in enumerate(heaviest):
@@ -454,7 +501,13 @@ def draw_view(
         if place < NAMED_MAX:
             label = str(number if view.identity is None else int(view.identity[number]))
         ax.scatter(
-            *points[own].T, s=size[own], color=f"C{place % 10}", label=label, alpha=0.75, zorder=3
+            points[own, 0],
+            points[own, 1],
+            s=size[own],
+            color=f"C{place % 10}",
+            label=label,
+            alpha=0.75,
+            zorder=3,
         )
     ax.set(xlabel=names[across], ylabel="" if up is None else names[up])
     if heaviest:
@@ -462,7 +515,9 @@ def draw_view(
     return ax
 
 
-def _positions(view: ClusteringView, names: Sequence[str], features: Any) -> tuple[int, int | None]:
+def _positions(
+    view: ClusteringView, names: Sequence[str], features: Features | None
+) -> tuple[int, int | None]:
     """The positions of the two features to draw; None where there is only one."""
     if len(names) == 1:
         return 0, None
@@ -517,7 +572,7 @@ def _mean_square(gaps: Floats, mass: Floats) -> Floats:
 
 
 # A line for every round of a fast fit would cost more than the round.
-SHOWN_EVERY_S = 1.0
+SHOWN_EVERY_S: Final = 1.0
 
 
 class StoppedEarly(_Warning):  # type: ignore[misc]  # scikit-learn has no types
@@ -537,23 +592,35 @@ class StoppedEarly(_Warning):  # type: ignore[misc]  # scikit-learn has no types
 
 
 class Progress:
-    """Shows a line a second on standard error if `verbose`, and tells when `max_seconds` are over.
+    """Shows on standard error each second how far a fit is, if `verbose`, and tells when
+    `max_seconds` are over.
 
-    `unit`: what is counted, as a plural. Raises `SettingsError` for a limit that is not above 0.
+    `total` of what is counted, `unit`, a plural; `at_most`: it may end before. Where a terminal or
+    a notebook shows it, one line is renewed; a file gets a line each time. Raises `SettingsError`
+    for a limit that is not above 0.
     """
 
     def __init__(
-        self, verbose: object = False, max_seconds: float | None = None, unit: str = "rows"
+        self,
+        total: int,
+        verbose: object = False,
+        max_seconds: float | None = None,
+        unit: str = "rows",
+        at_most: bool = False,
     ) -> None:
         if max_seconds is not None and not max_seconds > 0:
             raise SettingsError(
                 f"max_seconds = {max_seconds!r}, must be above 0, or None for no limit"
             )
+        self._total = total
         self._verbose = bool(verbose)
         self._unit = unit
+        self._at_most = at_most
         self._max_seconds = max_seconds
         self._start = self._shown = time.monotonic()
         self._done = 0
+        self._line = ""
+        """what stands in the line that is renewed"""
         self.is_over = False
         """whether the time was over when last looked at"""
 
@@ -563,19 +630,42 @@ class Progress:
         now = time.monotonic()
         if self._verbose and now - self._shown >= SHOWN_EVERY_S:
             self._shown = now
-            sys.stderr.write(f"{self._done} {self._unit} in {now - self._start:.0f} s{detail}\n")
+            self._show(self._text(now - self._start) + detail)
         if self._max_seconds is not None and now - self._start >= self._max_seconds:
             self.is_over = True
         return self.is_over
+
+    def _text(self, took: float) -> str:
+        left = took * max(0, self._total - self._done) / max(1, self._done)
+        # Rounds end once the model stands still, and the limit ends either.
+        bound = "at most" if self._at_most else "about"
+        if self._max_seconds is not None and self._max_seconds - took < left:
+            left = max(0.0, self._max_seconds - took)
+            bound = "at most"
+        of = "of at most" if self._at_most else "of"
+        return (
+            f"{self._done} {of} {self._total} {self._unit} in {took:.0f} s, {bound} {left:.0f} s "
+            "left"
+        )
+
+    def _show(self, text: str) -> None:
+        if not _renews_lines():
+            sys.stderr.write(text + "\n")
+            return
+        # Spaces over the end of a longer line before.
+        sys.stderr.write("\r" + text.ljust(len(self._line)))
+        sys.stderr.flush()
+        self._line = text
 
     def finish(self, wanted: int, estimator: object) -> None:
         """Show the sum, and warn with `StoppedEarly` if less was done than wanted because the time
         was over."""
         if self._verbose:
             took = time.monotonic() - self._start
-            sys.stderr.write(
-                f"{type(estimator).__name__}: {self._done} {self._unit} in {took:.1f} s\n"
-            )
+            text = f"{type(estimator).__name__}: {self._done} {self._unit} in {took:.1f} s"
+            start = "\r" if self._line else ""
+            sys.stderr.write(f"{start}{text.ljust(len(self._line))}\n")
+            self._line = ""
         if self.is_over and self._done < wanted:
             warnings.warn(
                 f"fit stopped at max_seconds = {self._max_seconds:g} after {self._done} of at "
@@ -584,3 +674,9 @@ class Progress:
                 StoppedEarly,
                 stacklevel=3,
             )
+
+
+def _renews_lines() -> bool:
+    """Whether what shows standard error goes back to the start of a line: a terminal, or a
+    notebook, which is none."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules

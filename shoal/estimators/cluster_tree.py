@@ -106,6 +106,10 @@ class ClusterTree(IdentityEstimator):
     """
 
     ALGORITHM = "cluster_tree"
+    WHY_NO_WEIGHTS = (
+        "it measures how many successive rows count as one, which a weight would decide "
+        "beforehand; give a row as often as it came"
+    )
     ROWS_MIN = 2
 
     def __init__(  # noqa: PLR0913 - scikit-learn's convention: every parameter by its name

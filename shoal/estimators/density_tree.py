@@ -131,6 +131,9 @@ class DensityTree(IdentityEstimator):
     """
 
     ALGORITHM = "density_tree"
+    WHY_NO_WEIGHTS = (
+        "its noise hides a row that counts once, and would not hide one that counts more"
+    )
 
     def __init__(  # noqa: PLR0913 - scikit-learn's convention: every parameter by its name
         self,

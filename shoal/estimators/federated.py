@@ -21,7 +21,7 @@ from shoal.algorithms.rounds.kmeans import KMEANS
 from shoal.algorithms.rounds.kmeans_local import KMEANS_LOCAL
 from shoal.algorithms.rounds.policies import Policy
 from shoal.errors import SettingsError
-from shoal.estimators.rounds import RoundsEstimator
+from shoal.estimators.rounds import RoundsEstimator, WeightedEstimator
 from shoal.kernels.arrays import Floats
 from shoal.kernels.gaussian import matrices
 from shoal.simulation.rounds import kfed_hint, run_rounds
@@ -43,7 +43,7 @@ LANDMARK_ROWS_MIN: Final = 5
 """rows for each landmark from which a cluster of fewer is worth a warning"""
 
 
-class FederatedKMeans(RoundsEstimator):
+class FederatedKMeans(WeightedEstimator):
     """Federated k-means.
 
     Parameters
@@ -135,7 +135,7 @@ class FederatedKMeans(RoundsEstimator):
         return {**super()._options(), "average": self.average, "steps": self.local_steps}
 
 
-class FederatedFCM(RoundsEstimator):
+class FederatedFCM(WeightedEstimator):
     """Federated fuzzy c-means.
 
     Parameters
@@ -232,7 +232,7 @@ class FederatedFCM(RoundsEstimator):
         return {**options, "average": self.average, "local": self.local, "support": self.support}
 
 
-class FederatedGMM(RoundsEstimator):
+class FederatedGMM(WeightedEstimator):
     """Federated Gaussian mixture, with the additional attributes `weights_` and `covariances_`.
 
     Parameters
@@ -435,6 +435,10 @@ class FederatedDBSCAN(RoundsEstimator):
     """
 
     ALGORITHM = "dbscan"
+    WHY_NO_WEIGHTS = (
+        "clients publish which cells of a grid hold enough rows, and an option says how many; give "
+        "a row as often as it counts"
+    )
 
     def __init__(
         self,
@@ -507,6 +511,9 @@ class FederatedSpectral(RoundsEstimator):
     """
 
     ALGORITHM = "spectral"
+    WHY_NO_WEIGHTS = (
+        "clients choose landmarks among their rows, each row once; give a row as often as it counts"
+    )
 
     def __init__(  # noqa: PLR0913 - scikit-learn's convention: every parameter by its name
         self,
@@ -538,10 +545,14 @@ class FederatedSpectral(RoundsEstimator):
         self.max_seconds = max_seconds
 
     def fit(
-        self, X: ArrayLike | Sequence[ArrayLike], y: None = None, clients: ArrayLike | None = None
+        self,
+        X: ArrayLike | Sequence[ArrayLike],
+        y: None = None,
+        clients: ArrayLike | None = None,
+        **refused: Any,
     ) -> Self:
         """Run the rounds; see `RoundsEstimator.fit`."""
-        super().fit(X, y, clients)
+        super().fit(X, y, clients, **refused)
         rows = np.bincount(self.labels_[self.labels_ >= 0])
         least = len(self.labels_) / max(1, len(self.params_["landmark"]))
         small = rows[rows < least]

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from shoal.algorithms.regimes.server import RegimeSearch
 from shoal.errors import InvalidData
 from shoal.estimators.base import (
+    NO_WEIGHTS_OF_TIME,
     BaseEstimator,
     ClusterMixin,
     as_table,
@@ -19,6 +20,7 @@ from shoal.estimators.base import (
     column_names,
     learnt_table,
     not_fitted,
+    refuse_weights,
     row_values,
 )
 from shoal.kernels.arrays import Floats, Ints, Objects
@@ -128,6 +130,7 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         y: None = None,
         clients: ArrayLike | None = None,
         times: ArrayLike | None = None,
+        **refused: Any,
     ) -> Self:
         """Discard what was learnt, and learn whole streams.
 
@@ -145,6 +148,7 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
         Raises `InvalidData` (a ValueError) for rows, and `SettingsError` for parameters.
         """
+        refuse_weights("fit", refused, NO_WEIGHTS_OF_TIME)
         rows = as_table(X, gaps=True)
         names = column_names(X)
         if not len(rows):
@@ -162,6 +166,7 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         y: None = None,
         clients: ArrayLike | None = None,
         times: ArrayLike | None = None,
+        **refused: Any,
     ) -> Self:
         """Learn rows that follow those before, and look for regimes when `rebuild_readings` rows
         have come.
@@ -170,6 +175,7 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         collected before any is learnt, to know how wide the columns spread. See `fit` for the
         parameters.
         """
+        refuse_weights("partial_fit", refused, NO_WEIGHTS_OF_TIME)
         rows = self._rows(X)
         if not self._is_fitted():
             federation = self._new_federation(rows.shape[1])

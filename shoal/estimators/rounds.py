@@ -9,7 +9,7 @@ k-FED and MUFC, which need a single round, are here too.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,6 +24,7 @@ from shoal.errors import InvalidData, SettingsError
 from shoal.estimators.base import (
     BaseEstimator,
     ClusterMixin,
+    Features,
     Progress,
     as_table,
     column_names,
@@ -31,13 +32,18 @@ from shoal.estimators.base import (
     draw_view,
     learnt_table,
     not_fitted,
+    refuse_weights,
     warn_of_scales,
+    weights_of,
 )
 from shoal.estimators.distances import CentreDistances, distances_between
 from shoal.estimators.scaling import Scale, check_scale, given_bounds, scale_of
 from shoal.kernels.arrays import Floats, Ints
 from shoal.simulation.federation import deal_by_name
 from shoal.simulation.rounds import bounding_box, kfed_hint, kfed_landmarks, run_rounds
+
+if TYPE_CHECKING:  # an extra
+    from matplotlib.axes import Axes
 
 PER_CLIENT = 2
 """local centres of a client for each cluster that a criterion may choose"""
@@ -51,7 +57,7 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
     _scale: Scale | None = None
     """the scale of the rows of `fit`; None: as they are"""
 
-    def plot(self, features: Sequence[int | str] | None = None, ax: Any = None) -> Any:
+    def plot(self, features: Features | None = None, ax: Axes | None = None) -> Axes:
         """Draw the centres that were found, coloured by cluster, as large as the rows that each
         stands for.
 
@@ -94,16 +100,30 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         names = None if known is None else known.tolist()
         return learnt_table(X, names, self.n_features_in_, self).reshape(-1, self.n_features_in_)
 
-    def _run_rounds(self, tables: list[Floats]) -> RoundsAlgorithm:
+    def _run_rounds(
+        self, tables: list[Floats], weights: list[Floats] | None = None
+    ) -> RoundsAlgorithm:
         """Run the rounds over one table for each client; sets what all subclasses have. Returns the
-        algorithm."""
+        algorithm.
+
+        `weights`: how often each row counts. Raises `SettingsError` where the algorithm has none.
+        """
         algorithm = self._algorithm()
+        if weights is not None and algorithm.weigh is None:
+            raise SettingsError(
+                f"sample_weight is not taken with average = {getattr(self, 'average', None)!r}: "
+                'take "sums", in which every row has a part of its own'
+            )
         rounds_max = 1
         if not algorithm.one_shot:
             rounds_max = getattr(self, "max_rounds", 1)
         tolerance = getattr(self, "tol", 0.0)
         progress = Progress(
-            getattr(self, "verbose", False), getattr(self, "max_seconds", None), "rounds"
+            rounds_max,
+            getattr(self, "verbose", False),
+            getattr(self, "max_seconds", None),
+            "rounds",
+            at_most=True,
         )
         box = self._box(tables)
         self._choose(tables, box)
@@ -118,6 +138,7 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
             policy=getattr(self, "policy", None),
             seed=int(getattr(self, "random_state", 0)),
             is_over=lambda shift: progress.advance(1, f", the last moved the model by {shift:.3g}"),
+            weights=weights,
         )
         # 0: it ended because the model stands still; else it may have been cut off.
         rounds_cut_off = 0 if converged(result.shifts, tolerance) else rounds_max
@@ -233,8 +254,17 @@ class RoundsEstimator(
         Only if the tables had names; their columns may then come in any order.
     """
 
+    WHY_NO_WEIGHTS: ClassVar[str] = (
+        "each client looks for clusters of its own, from seeds drawn among its rows, and what a "
+        "row adds to them is no number that could be multiplied; give a row as often as it counts"
+    )
+
     def fit(
-        self, X: ArrayLike | Sequence[ArrayLike], y: None = None, clients: ArrayLike | None = None
+        self,
+        X: ArrayLike | Sequence[ArrayLike],
+        y: None = None,
+        clients: ArrayLike | None = None,
+        **refused: Any,
     ) -> Self:
         """Run the rounds.
 
@@ -249,10 +279,28 @@ class RoundsEstimator(
 
         Raises `InvalidData` (a ValueError) for rows, and `SettingsError` for parameters.
         """
+        refuse_weights("fit", refused, self.WHY_NO_WEIGHTS)
+        return self._fit(X, clients, None)
+
+    def _fit(
+        self,
+        X: ArrayLike | Sequence[ArrayLike],
+        clients: ArrayLike | None,
+        sample_weight: ArrayLike | Sequence[ArrayLike] | None,
+    ) -> Self:
         tables, position = split_by_client(X, clients)
         tables, names = named_tables(X, tables)
-        tables = self._scaled(tables, names)
-        algorithm = self._run_rounds(tables)
+        if sample_weight is None:
+            tables = self._scaled(tables, names)
+            algorithm = self._run_rounds(tables)
+        else:
+            weights = weights_by_client(sample_weight, tables, position)
+            # A row that counts 0 times is as one that is not there: it decides no scale, no box and
+            # no start. It has a label.
+            learnt = [table[weight > 0] for table, weight in zip(tables, weights, strict=True)]
+            learnt = self._scaled(learnt, names)
+            algorithm = self._run_rounds(learnt, [weight[weight > 0] for weight in weights])
+            tables = [self._on_scale(table) if len(table) else table for table in tables]
         # Of an earlier `fit`: scikit-learn has the attribute only where the last rows had names.
         self.__dict__.pop("feature_names_in_", None)
         if names is not None:
@@ -293,6 +341,60 @@ class RoundsEstimator(
             return tables
         self._scale = scale_of(rows, kind, getattr(self, "bounds", None))
         return [self._scale.apply(table) if len(table) else table for table in tables]
+
+
+class WeightedEstimator(RoundsEstimator):
+    """An algorithm in rounds of sums, in which a row counts as often as its weight says."""
+
+    def fit(  # type: ignore[override]  # it has a name for what the others refuse
+        self,
+        X: ArrayLike | Sequence[ArrayLike],
+        y: None = None,
+        clients: ArrayLike | None = None,
+        sample_weight: ArrayLike | Sequence[ArrayLike] | None = None,
+    ) -> Self:
+        """Run the rounds.
+
+        Parameters
+        ----------
+        X : list of array-like of shape (n_i, d), or array-like of shape (n, d)
+            One table for each client, some perhaps empty; or a single table.
+        y : ignored
+        clients : array-like of shape (n,), optional
+            For a single table, the name of the client that has each row; by default one client has
+            all.
+        sample_weight : array-like of shape (n,), or list of array-like of shape (n_i,), optional
+            How often each row counts, from 0 on; by default once. From the same first centres, a
+            weight of k gives what k equal rows give, up to rounding, and 0 what no row gives. First
+            centres and a number that a criterion chooses come from the rows alone, each once. Only
+            with `average="sums"`.
+
+        Raises `InvalidData` (a ValueError) for rows, and `SettingsError` for parameters.
+        """
+        return self._fit(X, clients, sample_weight)
+
+
+def weights_by_client(
+    sample_weight: ArrayLike | Sequence[ArrayLike], tables: list[Floats], position: Ints | None
+) -> list[Floats]:
+    """The weights of each client's rows, (n_i,). Raises `InvalidData`.
+
+    `position` (n,): where the rows of a single table are in all tables, None if they were in order.
+    """
+    sizes = [len(table) for table in tables]
+    is_nested = isinstance(sample_weight, list | tuple) and any(map(np.ndim, sample_weight))
+    if is_nested and len(sample_weight) == len(tables):  # type: ignore[arg-type]  # a list
+        for weight, size in zip(sample_weight, sizes, strict=True):  # type: ignore[arg-type]
+            if np.shape(weight) != (size,):
+                raise InvalidData(
+                    f"sample_weight of a client has the shape {np.shape(weight)}, its table has "
+                    f"{size} rows"
+                )
+        sample_weight = np.concatenate(sample_weight)  # type: ignore[arg-type]  # a list
+    weights = weights_of(sample_weight, sum(sizes))  # type: ignore[arg-type]  # no list any more
+    if position is not None:
+        weights = weights[np.argsort(position)]
+    return np.split(weights, np.cumsum(sizes)[:-1])
 
 
 def named_tables(

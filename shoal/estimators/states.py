@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from shoal.algorithms.states import NO_STATE, StateFigures, StateLearner
 from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.estimators.base import (
+    NO_WEIGHTS_OF_TIME,
     BaseEstimator,
     ClusterMixin,
     as_table,
@@ -19,6 +20,7 @@ from shoal.estimators.base import (
     is_name_list,
     learnt_table,
     not_fitted,
+    refuse_weights,
     row_values,
 )
 from shoal.kernels.arrays import Bools, Floats, Ints, Objects
@@ -119,12 +121,13 @@ class States(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
 
     # scikit-learn's interface.
 
-    def fit(self, X: ArrayLike, y: None = None) -> Self:
+    def fit(self, X: ArrayLike, y: None = None, **refused: Any) -> Self:
         """Discard what was learnt, and learn a whole stream: rows (n, d) in the order of time.
 
         The window is at most a 24th of the rows. Raises `InvalidData` (a ValueError) for rows, and
         `SettingsError` for parameters.
         """
+        refuse_weights("fit", refused, NO_WEIGHTS_OF_TIME)
         rows = as_table(X, gaps=True)
         if not len(rows):
             raise InvalidData("n_samples = 0; at least 1 row is needed")
@@ -141,12 +144,13 @@ class States(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         self.labels_ = labels
         return self
 
-    def partial_fit(self, X: ArrayLike, y: None = None) -> Self:
+    def partial_fit(self, X: ArrayLike, y: None = None, **refused: Any) -> Self:
         """Learn rows that follow those before, and look for states when `evaluate_every` rows have
         come.
 
         What is found does not depend on how rows are divided into calls. See `fit`.
         """
+        refuse_weights("partial_fit", refused, NO_WEIGHTS_OF_TIME)
         rows = self._rows(X)
         if not self._is_fitted():
             self._learner = self._new_learner(rows.shape[1], None)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,6 +16,7 @@ from shoal.errors import InvalidData
 from shoal.estimators.base import (
     BaseEstimator,
     ClusterMixin,
+    Features,
     Progress,
     RiverClusterer,
     as_table,
@@ -23,6 +24,7 @@ from shoal.estimators.base import (
     draw_view,
     learnt_table,
     not_fitted,
+    refuse_weights,
     row_values,
     warn_of_scales,
 )
@@ -32,6 +34,9 @@ from shoal.kernels.arrays import Floats, Ints, Objects
 from shoal.saved_state import Opaque, SavedState, Whole, require
 from shoal.simulation.counting import WindowFederation
 from shoal.simulation.streaming import StreamingFederation
+
+if TYPE_CHECKING:  # an extra
+    from matplotlib.axes import Axes
 
 WARNED_ROWS_MIN = 50
 """fewest rows of a call that say how wide a feature spreads"""
@@ -91,6 +96,10 @@ class StreamingEstimator(
     ROWS_MIN: ClassVar[int] = 1
     """fewest rows that `fit` takes"""
     FEDERATION: ClassVar[type[StreamingFederation]] = StreamingFederation
+    WHY_NO_WEIGHTS: ClassVar[str] = (
+        "rows are learnt one by one, and each changes what the next one finds; give a row as often "
+        "as it counts"
+    )
 
     _warned = False
     """whether a warning of these rows has been given"""
@@ -99,7 +108,9 @@ class StreamingEstimator(
 
     # scikit-learn's interface.
 
-    def fit(self, X: ArrayLike, y: None = None, clients: ArrayLike | None = None) -> Self:
+    def fit(
+        self, X: ArrayLike, y: None = None, clients: ArrayLike | None = None, **refused: Any
+    ) -> Self:
         """Discard what was learnt, and learn a whole table.
 
         Parameters
@@ -112,11 +123,14 @@ class StreamingEstimator(
 
         Raises `InvalidData` (a ValueError) for rows, and `SettingsError` for parameters.
         """
+        refuse_weights("fit", refused, self.WHY_NO_WEIGHTS)
         rows = as_table(X, gaps=True)
         names = column_names(X)
         if len(rows) < self.ROWS_MIN:
             raise InvalidData(f"n_samples = {len(rows)}; at least {self.ROWS_MIN} rows are needed")
-        progress = Progress(getattr(self, "verbose", False), getattr(self, "max_seconds", None))
+        progress = Progress(
+            len(rows), getattr(self, "verbose", False), getattr(self, "max_seconds", None)
+        )
         federation = self._new_federation(rows.shape[1])
         federation.learn(self._to_learnt(rows), clients, is_last=True, advance=progress.advance)
         # Only now: rows and parameters that are refused leave what was learnt before.
@@ -128,9 +142,12 @@ class StreamingEstimator(
         self.labels_ = self._predict(rows)
         return self
 
-    def partial_fit(self, X: ArrayLike, y: None = None, clients: ArrayLike | None = None) -> Self:
+    def partial_fit(
+        self, X: ArrayLike, y: None = None, clients: ArrayLike | None = None, **refused: Any
+    ) -> Self:
         """Learn the rows X (n, d) in addition to all before; `labels_` are then the clusters of
         these rows."""
+        refuse_weights("partial_fit", refused, self.WHY_NO_WEIGHTS)
         self.labels_ = self._predict(self._learn(X, column_names(X), clients))
         return self
 
@@ -169,7 +186,7 @@ class StreamingEstimator(
         self._require_rows("n_clusters_")
         return self._view().summary().clusters
 
-    def plot(self, features: Sequence[int | str] | None = None, ax: Any = None) -> Any:
+    def plot(self, features: Features | None = None, ax: Axes | None = None) -> Axes:
         """Draw the nodes that have been learnt, coloured by cluster, as large as the rows that each
         stands for.
 

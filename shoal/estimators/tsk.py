@@ -15,6 +15,7 @@ from shoal.algorithms.rounds.policies import Policy
 from shoal.errors import InvalidData
 from shoal.estimators.base import (
     RegressorMixin,
+    refuse_weights,
 )
 from shoal.estimators.rounds import RoundsEstimatorBase, named_tables, split_by_client
 from shoal.kernels.arrays import Floats
@@ -141,6 +142,7 @@ class FederatedTSK(
         X: ArrayLike | Sequence[ArrayLike],
         y: ArrayLike | Sequence[ArrayLike] | None = None,
         clients: ArrayLike | None = None,
+        **refused: Any,
     ) -> Self:
         """Find the rules and fit their consequents.
 
@@ -157,6 +159,12 @@ class FederatedTSK(
         Raises `InvalidData` (a ValueError) for rows and targets, and `SettingsError` for
         parameters.
         """
+        refuse_weights(
+            "fit",
+            refused,
+            "the equations by which rules are fitted to a target have no weighted form here; give "
+            "a row as often as it counts",
+        )
         tables, position = split_by_client(X, clients)
         tables, names = named_tables(X, tables)
         # A list of rows is one table; a list of tables has one for each client.

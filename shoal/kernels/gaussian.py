@@ -107,11 +107,16 @@ def _squared_deviations(rows: Floats, means: Floats, whiten: Floats) -> Floats:
 
 
 def mixture_responsibilities(
-    covariance_type: str, rows: Floats, means: Floats, whiten: Floats, log_weights: Floats
+    covariance_type: str,
+    rows: Floats,
+    means: Floats,
+    whiten: Floats,
+    log_weights: Floats,
+    row_weights: Floats | None = None,
 ) -> tuple[Floats, float]:
     """rows (n, d), means (k, d), whitening, logarithms of the weights (k,) -> (k, n) the
     responsibilities of the components for each row, which add up to 1, and the log-likelihood of
-    the rows.
+    the rows, each of which counts as often as its weight (n,) says.
 
     The compiled form is for full covariances of few features. Of many features, and of other
     covariances, products of matrices and exponentials take the time, and these are NumPy's in
@@ -141,6 +146,8 @@ def mixture_responsibilities(
         totals = column_sums(responsibilities)
         # Times the inverse, as in the compiled form: a quotient has other last bits.
         responsibilities *= 1.0 / totals
+    if row_weights is not None:
+        return responsibilities, float(row_weights @ log_max + row_weights @ np.log(totals))
     return responsibilities, float(log_max.sum() + np.log(totals).sum())
 
 

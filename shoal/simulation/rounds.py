@@ -20,6 +20,7 @@ from shoal.algorithms.rounds.policies import (
 )
 from shoal.algorithms.streaming import Rows
 from shoal.errors import SettingsError
+from shoal.kernels.arrays import Floats
 
 
 def run_rounds(  # noqa: PLR0913 - options by name
@@ -33,14 +34,16 @@ def run_rounds(  # noqa: PLR0913 - options by name
     policy: Policy | None = None,
     seed: int = 0,
     is_over: Callable[[float], bool] = lambda shift: False,
+    weights: Sequence[Floats] | None = None,
 ) -> Run:
     """Run rounds until one moves the model less than `tolerance`, at most `rounds_max`.
 
     In each round a random `fraction` of the clients answers, at least one. `is_over` is asked after
-    each round, with how far it moved the model, whether to stop there. Raises `InvalidData` and
+    each round, with how far it moved the model, whether to stop there. `weights`: how often each
+    row of each client counts, of an algorithm that has `weigh`. Raises `InvalidData` and
     `SettingsError`.
     """
-    answers = _Answers(algorithm, clients, fraction, policy or Policy(), seed)
+    answers = _Answers(algorithm, clients, fraction, policy or Policy(), seed, weights)
     return iterate(
         algorithm,
         params,
@@ -62,12 +65,14 @@ class _Answers:
         fraction: float,
         policy: Policy,
         seed: int,
+        weights: Sequence[Floats] | None = None,
     ) -> None:
         if not 0 < fraction <= 1:
             raise SettingsError(f"fraction of clients = {fraction}, must be above 0, at most 1")
         policy.check(algorithm)
         self._algorithm = algorithm
         self._clients = clients
+        self._weights = weights
         self._policy = policy
         self._state = PolicyState()
         self._generator = np.random.default_rng(seed)
@@ -83,9 +88,7 @@ class _Answers:
         self._asked = params
         # Names of equal length: the policy takes answers in the order of the names.
         answers = [
-            Answer(
-                f"{client:09}", self._round, self._algorithm.answer(params, self._clients[client])
-            )
+            Answer(f"{client:09}", self._round, self._answer(params, client))
             for client in self._draw()
         ]
         self._state, counted = select_answers(
@@ -93,6 +96,13 @@ class _Answers:
         )
         self._round += 1
         return counted
+
+    def _answer(self, params: Params, client: int) -> Stats:
+        rows = self._clients[client]
+        weigh = self._algorithm.weigh
+        if self._weights is None or weigh is None:
+            return self._algorithm.answer(params, rows)
+        return weigh(params, rows, self._weights[client])
 
     def _draw(self) -> Sequence[int]:
         """The clients that answer in a round."""

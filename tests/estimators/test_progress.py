@@ -10,6 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import shoal
 from shoal.errors import SettingsError
+from shoal.estimators.base import Progress
 
 ROWS = np.random.default_rng(2).normal(size=(3000, 2))
 STREAMING = [
@@ -41,6 +42,33 @@ def test_at_its_limit_a_fit_ends_with_what_is_learnt(
         assert not {"verbose", "max_seconds"} & set(model.state()["parameters"])
     model.set_params(max_seconds=600, verbose=False).fit(ROWS[:600])
     assert capsys.readouterr().err == ""
+
+
+def test_progress_names_the_total_and_the_time_left_and_renews_one_line_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("shoal.estimators.base.time.monotonic", lambda: now[0])
+
+    def shown(progress: Progress, *spans: float) -> str:
+        for span in spans:
+            now[0] += span
+            progress.advance(200)
+        progress.finish(1000, shoal.FCAC())
+        return capsys.readouterr().err
+
+    rows = "200 of 1000 rows in 2 s, about 8 s left\n400 of 1000 rows in 4 s, about 6 s left\n"
+    assert shown(Progress(1000, verbose=True), 2, 2, 0.1) == rows + "FCAC: 600 rows in 4.1 s\n"
+    limited = Progress(1000, verbose=True, max_seconds=5)
+    assert shown(limited, 2).startswith("200 of 1000 rows in 2 s, at most 3 s left\n")
+    rounds = Progress(1000, verbose=True, unit="rounds", at_most=True)
+    assert shown(rounds, 2).startswith("200 of at most 1000 rounds in 2 s, at most 8 s left\n")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    first, second, third = shown(Progress(1000, verbose=True), 20, 2).split("\r")[1:]
+    assert first == "200 of 1000 rows in 20 s, about 80 s left"
+    # Spaces over the end of a longer line, so that nothing of it is left.
+    assert second == "400 of 1000 rows in 22 s, about 33 s left"
+    assert third == "FCAC: 400 rows in 22.0 s".ljust(len(second)) + "\n"
 
 
 def test_a_limit_that_is_none_is_refused() -> None:

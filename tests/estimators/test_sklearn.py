@@ -33,11 +33,33 @@ TOO_FEW_ROWS = {"check_clustering": "50 rows of three blobs are too few for a si
 TEN_FEATURES = dict.fromkeys(
     ("check_dtype_object", "check_fit2d_1sample"), "ten features are more than a grid takes"
 )
+OTHER_START = {
+    "check_sample_weight_equivalence_on_dense_data": "the first centres come from the rows alone, "
+    "each once: the law of weights is of the same first centres"
+}
+NO_WEIGHTS = dict.fromkeys(
+    (
+        "check_sample_weights_pandas_series",
+        "check_sample_weights_not_an_array",
+        "check_sample_weights_list",
+        "check_all_zero_sample_weights_error",
+        "check_sample_weights_shape",
+        "check_sample_weights_not_overwritten",
+        "check_sample_weight_equivalence_on_dense_data",
+    ),
+    'only average="sums" takes weights',
+)
 EXPECTED_TO_FAIL = {
     repr(ClusterTree(clients=3)): TOO_FEW_ROWS,
     repr(DensityTree()): TOO_FEW_ROWS,
     repr(DensityTree(epsilon=None)): TOO_FEW_ROWS,
     repr(FederatedDBSCAN()): TEN_FEATURES,
+    repr(FederatedKMeans(3)): OTHER_START,
+    repr(FederatedFCM(3)): OTHER_START,
+    repr(FederatedGMM(3)): OTHER_START,
+    repr(FederatedKMeans(3, average="unweighted")): NO_WEIGHTS,
+    repr(FederatedFCM(3, average="avg2")): NO_WEIGHTS,
+    repr(FederatedGMM(3, average="weighted")): NO_WEIGHTS,
     repr(Regimes()): {"check_clustering": "shuffled rows are no sequence: nothing stays"},
     repr(States()): {"check_clustering": "shuffled rows are no sequence: nothing stays"},
 }

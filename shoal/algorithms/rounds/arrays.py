@@ -132,6 +132,19 @@ def row_blocks(rows: ArrayLike, d: int, n_centres: int, height_min: int = 1) -> 
         yield block
 
 
+def weighted_blocks(
+    rows: ArrayLike, d: int, n_centres: int, weights: Floats | None, height_min: int = 1
+) -> Iterator[tuple[Floats, Floats | None]]:
+    """`row_blocks`, each with the weights (n,) of its rows; None: all count once."""
+    first = 0
+    for block in row_blocks(rows, d, n_centres, height_min):
+        own = None
+        if weights is not None:
+            own = weights[first : first + len(block)]
+        yield block, own
+        first += len(block)
+
+
 def label_rows(rows: ArrayLike, d: int, n_centres: int, label: Callable[[Floats], Ints]) -> Ints:
     """rows (n, d) -> (n,) what `label` returns for them, block by block. Raises `InvalidData`."""
     labels = [label(block) for block in row_blocks(rows, d, n_centres)]

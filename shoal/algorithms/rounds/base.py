@@ -85,6 +85,10 @@ class RoundsAlgorithm:
     """(parameters, answers ordered by client name) -> the next parameters; the same ones when there
     are no answers or no rows behind them. Raises `InvalidData` for an answer that cannot be one to
     these parameters"""
+    weigh: Callable[[Params, Rows, Floats], Stats] | None = None
+    """(parameters, rows (n, d), weights (n,), above 0) -> the answer of rows of which each counts
+    as often as its weight says, for estimators: in a running federation every reading counts once.
+    None: there is none"""
     additive: bool = False
     """answer(p, A and B) = answer(p, A) + answer(p, B) up to rounding: then the federated result is
     the pooled one, and sums of answers can decay"""

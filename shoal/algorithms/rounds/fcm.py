@@ -31,8 +31,8 @@ from shoal.algorithms.rounds.arrays import (
     read_float,
     reject_unless,
     require_centres,
-    row_blocks,
     sum_answers,
+    weighted_blocks,
 )
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.initialization import starting_centres
@@ -77,15 +77,28 @@ def answer(params: Params, rows: Rows) -> Stats:
     return {"mass": mass, "sum": total}
 
 
-def fuzzy_sums(centres: Floats, fuzzifier: float, rows: Rows) -> tuple[Floats, Floats]:
-    """centres (k, d), rows (n, d) -> mass (k,), weighted sum of the rows (k, d), block by block."""
+def weigh(params: Params, rows: Rows, weights: Floats) -> Stats:
+    """The answer of rows that count as often as their weights (n,) say."""
+    require_centres(params)
+    fuzzifier = read_float(params, "fuzzifier", above=1.0)
+    mass, total = fuzzy_sums(params["centre"], fuzzifier, rows, weights)
+    return {"mass": mass, "sum": total}
+
+
+def fuzzy_sums(
+    centres: Floats, fuzzifier: float, rows: Rows, weights: Floats | None = None
+) -> tuple[Floats, Floats]:
+    """centres (k, d), rows (n, d), weights (n,) -> mass (k,), weighted sum of the rows (k, d),
+    block by block."""
     k, d = centres.shape
     mass = np.zeros(k)
     total = np.zeros((k, d))
-    for block in row_blocks(rows, d, k):
-        weights = fuzzy_weights(block, centres, fuzzifier)
-        mass += weights.sum(axis=1)
-        total += weights @ block
+    for block, own_weights in weighted_blocks(rows, d, k, weights):
+        powers = fuzzy_weights(block, centres, fuzzifier)
+        if own_weights is not None:
+            powers = powers * own_weights
+        mass += powers.sum(axis=1)
+        total += powers @ block
     return mass, total
 
 
@@ -139,6 +152,7 @@ FCM: Final = RoundsAlgorithm(
     options=FCMOptions,
     start=start,
     answer=answer,
+    weigh=weigh,
     combine=combine,
     robust=RobustForm(mass="mass", moments=("sum",)),
     additive=True,

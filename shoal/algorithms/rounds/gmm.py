@@ -45,8 +45,8 @@ from shoal.algorithms.rounds.arrays import (
     read_float,
     reject_unless,
     require_centres,
-    row_blocks,
     sum_answers,
+    weighted_blocks,
 )
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.initialization import starting_centres
@@ -99,26 +99,43 @@ def answer(params: Params, rows: Rows) -> Stats:
     responsibilities of the components and relative to the origin of the round request; the number
     of rows (1,); their log-likelihood (1,).
     """
+    return _expected(params, rows, None)
+
+
+def weigh(params: Params, rows: Rows, weights: Floats) -> Stats:
+    """The E-step of rows that count as often as their weights (n,) say."""
+    return _expected(params, rows, weights)
+
+
+def _expected(params: Params, rows: Rows, weights: Floats | None) -> Stats:
     k, d = params["centre"].shape
     covariance_type = read_covariance_type(params)
     mass = np.zeros(k)
     total = np.zeros((k, d))
     second = np.zeros(spread_shape(covariance_type, k, d))
-    n_rows = 0
+    n_rows = 0.0
     likelihood = 0.0
     mixture = _mixture(params)
     # Each block adds to k matrices (d, d), which takes more time than what it adds if it has fewer
     # rows than features.
     height_min = d if covariance_type == "full" else 1
-    for block in row_blocks(rows, d, k, height_min):
+    for block, own_weights in weighted_blocks(rows, d, k, weights, height_min):
         centred = block - params["origin"]
         responsibilities, block_likelihood = mixture_responsibilities(
-            covariance_type, centred, *mixture
+            covariance_type, centred, *mixture, own_weights
         )
+        block_rows = float(len(block))
+        moment_rows = centred
+        if own_weights is not None:
+            responsibilities = responsibilities * own_weights
+            block_rows = float(own_weights.sum())
+            if covariance_type == "tied":
+                # Its moments are of the rows themselves, whatever component they belong to.
+                moment_rows = centred * np.sqrt(own_weights)[:, None]
         mass += responsibilities.sum(axis=1)
         total += responsibilities @ centred
-        second += second_moments(covariance_type, centred, responsibilities.T)
-        n_rows += len(block)
+        second += second_moments(covariance_type, moment_rows, responsibilities.T)
+        n_rows += block_rows
         likelihood += block_likelihood
     return {
         "mass": mass,
@@ -328,6 +345,7 @@ GMM: Final = RoundsAlgorithm(
     options=GMMOptions,
     start=start,
     answer=answer,
+    weigh=weigh,
     combine=combine,
     robust=(
         "the mass of a component decides which rows it draws, and where clients hold different "

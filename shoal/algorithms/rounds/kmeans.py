@@ -28,8 +28,8 @@ from shoal.algorithms.rounds.arrays import (
     float_array,
     reject_unless,
     require_centres,
-    row_blocks,
     sum_answers,
+    weighted_blocks,
 )
 from shoal.algorithms.rounds.base import InitHint, RoundsAlgorithm
 from shoal.algorithms.rounds.initialization import starting_centres
@@ -60,15 +60,21 @@ def answer(params: Params, rows: Rows) -> Stats:
     return cluster_sums(params["centre"], rows)
 
 
-def cluster_sums(centres: Floats, rows: Rows) -> Stats:
-    """centres (k, d), rows (n, d) -> `count` (k,), `sum` (k, d) and `inertia` (1,). Raises
-    `InvalidData`."""
+def weigh(params: Params, rows: Rows, weights: Floats) -> Stats:
+    """The answer of rows that count as often as their weights (n,) say."""
+    require_centres(params)
+    return cluster_sums(params["centre"], rows, weights)
+
+
+def cluster_sums(centres: Floats, rows: Rows, weights: Floats | None = None) -> Stats:
+    """centres (k, d), rows (n, d), weights (n,) -> `count` (k,), `sum` (k, d) and `inertia` (1,).
+    Raises `InvalidData`."""
     k, d = centres.shape
     count = np.zeros(k)
     total = np.zeros((k, d))
     inertia = 0.0
-    for block in row_blocks(rows, d, k):
-        block_count, block_sum, block_inertia = assign_block(block, centres)
+    for block, own_weights in weighted_blocks(rows, d, k, weights):
+        block_count, block_sum, block_inertia = assign_block(block, centres, own_weights)
         count += block_count
         total += block_sum
         inertia += block_inertia
@@ -126,6 +132,7 @@ KMEANS: Final = RoundsAlgorithm(
     options=KMeansOptions,
     start=start,
     answer=answer,
+    weigh=weigh,
     combine=combine,
     robust=RobustForm(mass="count", moments=("sum",), totals=("inertia",)),
     additive=True,
