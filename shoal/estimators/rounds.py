@@ -375,23 +375,24 @@ class WeightedEstimator(RoundsEstimator):
 
 
 def weights_by_client(
-    sample_weight: ArrayLike | Sequence[ArrayLike], tables: list[Floats], position: Ints | None
+    sample_weight: Any, tables: list[Floats], position: Ints | None
 ) -> list[Floats]:
-    """The weights of each client's rows, (n_i,). Raises `InvalidData`.
+    """The weights of each client's rows, (n_i,), of one array (n,) or of an array for each table.
 
     `position` (n,): where the rows of a single table are in all tables, None if they were in order.
+    Raises `InvalidData`.
     """
     sizes = [len(table) for table in tables]
-    is_nested = isinstance(sample_weight, list | tuple) and any(map(np.ndim, sample_weight))
-    if is_nested and len(sample_weight) == len(tables):  # type: ignore[arg-type]  # a list
-        for weight, size in zip(sample_weight, sizes, strict=True):  # type: ignore[arg-type]
+    is_list = isinstance(sample_weight, list | tuple) and any(map(np.ndim, sample_weight))
+    if is_list and len(sample_weight) == len(tables):
+        for weight, size in zip(sample_weight, sizes, strict=True):
             if np.shape(weight) != (size,):
                 raise InvalidData(
                     f"sample_weight of a client has the shape {np.shape(weight)}, its table has "
                     f"{size} rows"
                 )
-        sample_weight = np.concatenate(sample_weight)  # type: ignore[arg-type]  # a list
-    weights = weights_of(sample_weight, sum(sizes))  # type: ignore[arg-type]  # no list any more
+        sample_weight = np.concatenate(sample_weight)
+    weights = weights_of(sample_weight, sum(sizes))
     if position is not None:
         weights = weights[np.argsort(position)]
     return np.split(weights, np.cumsum(sizes)[:-1])
