@@ -42,7 +42,6 @@ NO_WEIGHTS = dict.fromkeys(
         "check_sample_weights_pandas_series",
         "check_sample_weights_not_an_array",
         "check_sample_weights_list",
-        "check_all_zero_sample_weights_error",
         "check_sample_weights_shape",
         "check_sample_weights_not_overwritten",
         "check_sample_weight_equivalence_on_dense_data",
