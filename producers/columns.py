@@ -697,6 +697,7 @@ def _explained(numbers: Floats, groups: Iterable[Sequence[int]]) -> float:
         own = numbers[rows][np.isfinite(numbers[rows])]
         if len(own):
             between += len(own) * (float(own.mean()) - float(finite.mean())) ** 2
+    # The variance of numbers that are all alike is 0; so is then the share, and not 0 / 0.
     return between / max(len(finite) * float(finite.var()), 1e-300)
 
 

@@ -102,6 +102,7 @@ class SourceFiles:
         None where no client has one.
         """
         earlier: dict[tuple[int, str], dict[str, str]] = {}
+        # Sorted: the message names the first clients, and a folder lists them in no order.
         for path in sorted(folder.glob(f"*/{FED_FILE}")):
             for fed in _fed_to(path.parent):
                 if fed.source == self.source:

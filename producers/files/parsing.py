@@ -104,6 +104,8 @@ def _seconds_of(cell: Any) -> float | None:
 
 def _time_of_text(cell: str) -> float | datetime | None:
     try:
+        # Before any date: the standard library reads the 13 digits of an epoch in ms as a day in
+        # another century, and 8 digits as a day.
         return float(cell)
     except ValueError:
         pass
@@ -118,6 +120,7 @@ def user_of(cell: Any) -> str | None:
 
     A long one is replaced by its digest, so that all of it counts.
     """
+    # Half a surrogate pair has no UTF-8, which the digest and the log need (see `_number_of_text`).
     text = text_of(cell).encode("utf-8", "replace").decode()
     if len(text) > CELL_CHARS_MAX:
         return hashlib.sha256(text.encode()).hexdigest()

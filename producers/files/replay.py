@@ -321,6 +321,7 @@ class Replay:
             if not self._repeat(ahead=rows):
                 return
             if rows >= self._span.rows:
+                # `_repeat` has counted the whole repetitions, of which no row needs to be read.
                 rows %= self._span.rows
 
     def _next_rows(self, limit: int) -> AssignedRows:
@@ -349,6 +350,7 @@ class Replay:
             except StopIteration:
                 return False
             except ShoalError as broken:
+                # Kept and not raised: `read` gives out the rows before the damaged place first.
                 self._broken = broken
                 return False
         return True

@@ -426,6 +426,7 @@ def is_moment(text: str) -> bool:
     if _iso(text) is not None or re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?([.,]\d+)?", text):
         return True
     try:
+        # ValueError: of the form of a date, and no day of the calendar.
         return any(_written(text, order) is not None for order in ORDERS)
     except ValueError:
         return False
@@ -436,6 +437,7 @@ def names_zone(text: str) -> bool:
     try:
         float(text)
     except ValueError:
+        # The time of day must come first: in 2024-01-31 the end would be an offset of -31.
         return re.search(r":\d{2}.*(Z|[+-]\d{2}(:?\d{2})?|UTC|GMT)$", text.strip()) is not None
     return True
 

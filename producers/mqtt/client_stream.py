@@ -73,6 +73,8 @@ class ClientStream:
         self.aligned: list[AlignedReading] = []
         """readings of this step"""
         self._log = log
+        # Drawn, and kept by the checkpoint: without a checkpoint the numbers begin at 0 again, and
+        # under the same source the log would take the new readings for those it has.
         self._source = secrets.token_hex(8)
         self._next_number = 0
         self._mark: Mark | None = None

@@ -150,6 +150,9 @@ class Connection:
             else:
                 code = self._client.connect(settings.host, port, KEEP_ALIVE_S)
             self._check(code)
+        # From the narrow to the wide: a certificate's error is an SSLError, and both of them, like
+        # a reset, are OSErrors, whose clause would take them all. UnicodeError is none: it comes
+        # from the encoding of a host name for DNS.
         except ssl.SSLCertVerificationError:
             raise LogError(
                 f"{settings.address}: the broker's certificate is not one we trust; check ca_file"

@@ -88,6 +88,7 @@ class Label(NamedTuple):
         fields = {name: table[name] for name in cls._fields if name in table}
         fields["reasons"] = tuple(Reason(*reason) for reason in reasons)
         label = cls(**fields)
+        # By type, since True is an int to `isinstance`.
         require(type(label.cluster) is int and label.cluster >= -1, "malformed", "cluster")
         require(label.identity is None or is_count(label.identity), "malformed", "identity")
         require(is_cluster_name(label.name), "malformed", "name")
