@@ -14,11 +14,13 @@ from shoal.producers.columns import Column, Understood
 from shoal.producers.features import UNITS
 from shoal.producers.sheet import LISTED
 from shoal.producers.subjects import (
+    NO_PEOPLE,
     READINGS_PER_DAY,
     SPAN_DAYS,
     USER_WINDOWS,
     WINDOW_S_MAX,
     CountingWindow,
+    People,
     Subjects,
     counting_window,
 )
@@ -68,8 +70,7 @@ class Plan:
     """sentences on each file as it was understood"""
     source: str = "files"
     """section of the source"""
-    persons_per_window: float | None = None
-    """persons of one client in a window, about; None where it is not known or matters not"""
+    people: People = NO_PEOPLE
 
     @property
     def private(self) -> bool:

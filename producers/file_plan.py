@@ -21,7 +21,15 @@ from shoal.producers.files.form import form_of
 from shoal.producers.files.parsing import number_of
 from shoal.producers.files.tables import Table, open_table
 from shoal.producers.files.times import zone_in
-from shoal.producers.subjects import Subjects, counting_window, persons_per_window, subjects_of
+from shoal.producers.subjects import (
+    NO_PEOPLE,
+    People,
+    Subjects,
+    clients_of_a_person,
+    counting_window,
+    persons_per_window,
+    subjects_of,
+)
 
 HEAD_ROWS = 2000
 """first rows of a file, which follow each other without a gap"""
@@ -137,7 +145,7 @@ def plan_of(files: Sequence[Path], options: Mapping[str, Any]) -> Plan:
         total,
         settings,
         tuple(sentences),
-        persons_per_window=people,
+        people=people,
     )
 
 
@@ -150,19 +158,21 @@ def check_person_is_no_client(subjects: Subjects, options: Mapping[str, Any]) ->
         )
 
 
-def people_of(
-    sample: Sample, subjects: Subjects, client: str, interval_s: float | None
-) -> float | None:
-    """Whom a window of one client has, about; None where single readings are protected.
+def people_of(sample: Sample, subjects: Subjects, client: str, interval_s: float | None) -> People:
+    """Whom a window of one client has, about, and at how many clients one of them has readings.
 
     `client`: the column of clients; `interval_s`: the seconds between two readings of a client.
     """
     if subjects.kind == "client":
-        return 1.0
+        return People(1.0)
     if subjects.kind != "persons":
-        return None
+        return NO_PEOPLE
     window = counting_window(subjects.unit, interval_s)
-    return persons_per_window(sample, subjects.person_column, client, window.readings)
+    person = subjects.person_column
+    return People(
+        persons_per_window(sample, person, client, window.readings),
+        clients_of_a_person(sample, person, client),
+    )
 
 
 def user_column_of(subjects: Subjects, client: str) -> str:

@@ -67,7 +67,13 @@ def _on_users(plan: Plan) -> list[str]:
         f"Protected are all readings of a {whose}, of which one is counted in a window of"
         f" {_days(window.lasts_s / DAY_S)}. {spending.text}",
     ]
-    people = plan.persons_per_window
+    if plan.people.clients > 1:
+        raise SettingsError(
+            f"one person has readings at {plan.people.clients} clients, and each of them spends"
+            f" epsilon {spending.epsilon:g} on the person: leave the column of clients out of the"
+            f" data, so that all rows are of one client, which sees whose they are; {NO_FILE}"
+        )
+    people = plan.people.per_window
     if people is None:
         # A sheet names no persons, nor how often they come.
         least = _people_needed(PEOPLE_OF_A_SHEET)

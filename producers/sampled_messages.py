@@ -29,7 +29,7 @@ from shoal.producers.files.parsing import number_of
 from shoal.producers.files.times import TimeOptions, TimeReader, names_zone
 from shoal.producers.messages import has_schema_header, quoted_path, time_reader_of
 from shoal.producers.mqtt.settings import MqttSettings, parse_place
-from shoal.producers.subjects import Subjects, subjects_of
+from shoal.producers.subjects import NO_PEOPLE, People, Subjects, subjects_of
 from shoal.transports.base import Log
 from shoal.transports.kafka import KAFKA
 from shoal.transports.kafka.settings import KafkaSettings
@@ -669,5 +669,5 @@ def plan_of_sheet(columns: Sequence[Column], name: str, options: Mapping[str, An
         "split": f"column:{client}" if client else "",
         "user_column": user_column_of(subjects, client),
     }
-    people = 1.0 if subjects.kind == "client" else None
-    return Plan(name, understood, subjects, 0, settings, persons_per_window=people)
+    people = People(1.0) if subjects.kind == "client" else NO_PEOPLE
+    return Plan(name, understood, subjects, 0, settings, people=people)

@@ -169,6 +169,18 @@ def counting_window(unit: UnitName, interval_s: float | None) -> CountingWindow:
     return CountingWindow(readings, seconds, lasts_s)
 
 
+class People(NamedTuple):
+    """What the data show of the people whom they concern."""
+
+    per_window: float | None = None
+    """persons of one client in a window, about; None where it is not known or matters not"""
+    clients: int = 1
+    """the most clients at which one person has readings"""
+
+
+NO_PEOPLE: Final = People()
+
+
 def persons_per_window(sample: Sample, person: str, client: str, readings: int) -> float:
     """About how many persons a window of `readings` of one client has: the mean over its windows
     in the rows that follow each other.
@@ -196,3 +208,21 @@ def persons_per_window(sample: Sample, person: str, client: str, readings: int) 
                 partial.append(number)
     numbers = full or partial
     return sum(numbers) / max(1, len(numbers))
+
+
+def clients_of_a_person(sample: Sample, person: str, client: str) -> int:
+    """The most clients at which one person has readings, of the rows that were looked at.
+
+    `person` and `client` are columns; an empty `client`: all rows are of one.
+    """
+    if not client:
+        return 1
+    person_place = sample.names.index(person)
+    client_place = sample.names.index(client)
+    clients: dict[str, set[str]] = defaultdict(set)
+    for row in sample.rows:
+        cell = row[person_place]
+        name = "" if cell is None else str(cell).strip()
+        if name:
+            clients[name].add(str(row[client_place]))
+    return max(map(len, clients.values()), default=1)

@@ -180,7 +180,7 @@ def spent_by_user(
         )
         return UserSpending(None, None, False, text)
     windows = math.floor(epsilon_max / window_epsilon)
-    whose = "A user"
+    whose = "A user of one client"
     if person_readings:
         whose += f" with {person_readings:,} readings at most"
     spent = windows * window_epsilon

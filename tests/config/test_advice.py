@@ -201,10 +201,22 @@ USERS = FILE.replace(
     ("more", "epsilon", "windows", "advised", "words"),
     [
         ("", None, None, False, "has no limit: epsilon 4 in each window, 210,000 in a year"),
-        ("epsilon_max = 8", 8.0, 2, True, "A user spends epsilon 8 at most, in 2 windows"),
+        (
+            "epsilon_max = 8",
+            8.0,
+            2,
+            True,
+            "A user of one client spends epsilon 8 at most, in 2 windows",
+        ),
         ("epsilon_max = 11", 8.0, 2, True, "in 2 windows: then its client counts nothing more"),
         ("epsilon_max = 12", 12.0, 3, False, "Advised against: where users are people take"),
-        ("epsilon_max = 4\nperson_readings = 9", 4.0, 1, True, "A user with 9 readings at most"),
+        (
+            "epsilon_max = 4\nperson_readings = 9",
+            4.0,
+            1,
+            True,
+            "A user of one client with 9 readings at most",
+        ),
     ],
 )
 def test_shoal_check_says_what_a_user_spends_in_all_and_advises_against_too_much(

@@ -46,15 +46,22 @@ def init(*arguments: str, answers: str | None = None) -> Result:
 
 
 def write_homes(
-    rows: int, clients: int = 1, badges: int = 40, minutes: int = 10, features: int = 2
+    rows: int,
+    clients: int = 1,
+    badges: int = 40,
+    minutes: int = 10,
+    features: int = 2,
+    shared: bool = False,
 ) -> None:
     """a.csv: clients in turn, each with a reading every `minutes`, of one of its badges, which are
-    numbers."""
+    numbers; `shared`: of the badges of all clients."""
     names = [f"x{number}" for number in range(features)]
     lines = [",".join(["time", "house", "badge", *names])]
     for row in range(rows):
         at = minutes * 60 * (row // clients)
         badge = 5000 + 37 * (row // clients) % badges
+        if not shared:
+            badge += 10_000 * (row % clients)
         cells = [f"{(37 + 2 * number) * row % 97 / 7:.3f}" for number in range(features)]
         lines.append(",".join([f"{1_700_000_000 + at}", f"h{row % clients}", f"{badge}", *cells]))
     Path("a.csv").write_text("\n".join(lines) + "\n")
@@ -197,7 +204,8 @@ def test_people_are_proposed_no_unit_that_the_check_condemns(
 
 
 def test_a_refusal_says_how_many_it_takes_and_that_number_is_enough() -> None:
-    write_homes(4000, clients=10)
+    # Badges that are alike at all clients are a third feature, where they are no persons.
+    write_homes(4000, clients=10, shared=True)
     words = str(init("a.csv", *CLIENT).exception)
     assert "with 10 clients, each a person or a household, no privacy unit gives" in words
     assert "adds up over windows, and 2 windows cost epsilon 8" in words
@@ -218,6 +226,19 @@ def test_a_refusal_says_how_many_it_takes_and_that_number_is_enough() -> None:
     few, enough = (checked("--clients", number)["needs"][0]["text"] for number in ("105", "106"))
     assert "more than its budget" in few
     assert "more than its budget" not in enough
+
+
+def test_persons_at_several_clients_are_refused_as_each_client_spends_on_them() -> None:
+    write_homes(900, clients=3, shared=True)
+    words = str(init("a.csv", *PERSONS, "--clients", "200").exception)
+    assert "one person has readings at 3 clients, and each of them spends epsilon 8" in words
+    assert not Path("a.toml").exists()
+    header, *lines = Path("a.csv").read_text().splitlines()
+    # Without the column of clients, which is the second.
+    rest = [",".join([line.split(",")[0], *line.split(",")[2:]]) for line in (header, *lines)]
+    Path("a.csv").write_text("\n".join(rest) + "\n")
+    assert init("a.csv", *PERSONS, "--clients", "200").exit_code == 0
+    assert checked()["user"]["advised"]
 
 
 def test_the_file_for_persons_feeds_readings_with_their_user_ids() -> None:
@@ -333,7 +354,7 @@ def messages(topic: str, badge: str = "who.badge") -> list[Sampled]:
         fields = {
             "ts": at,
             "room": f"r{number % 2}",
-            badge: f"p{37 * (number // 2) % 60}",
+            badge: f"p{number % 2}-{37 * (number // 2) % 60}",
             "warm": 37 * number % 97 / 7,
             "damp": 41 * number % 89 / 7,
         }
