@@ -63,6 +63,7 @@ from which on density_tree found 4 to 8 Gaussian clusters that lie apart: an adj
 .95
 (python -m benchmarks privacy.masked --choosing)"""
 SECONDS_OF_A_DAY: Final = 86_400.0
+DAYS_OF_A_YEAR: Final = 365.0
 COUNT_LIMIT: Final = 2**31
 """sums of counts and noise stay below it, as they travel modulo twice as much"""
 NOISE_REACH: Final = 40.0
@@ -481,7 +482,19 @@ class Masked(PrivacyMode):
             f"{self._promised_epsilon:.3g} in all models together, which is "
             f"{windows} window{'s' * (windows != 1)} of one model; its ledger refuses more, "
             "also to masked models of other federations on the same readings."
+            f"{self._year_sentence()}"
         )
+
+    def _year_sentence(self) -> str:
+        """What the spans of a year cost together; empty where one span is a year or more."""
+        assert self.span_s is not None
+        assert self.span_nano is not None
+        # A year lies in as many spans that follow each other, each with its budget.
+        spans = math.ceil(DAYS_OF_A_YEAR * SECONDS_OF_A_DAY / self.span_s)
+        if spans < 2:
+            return ""
+        epsilon = epsilon_of(spans * self.span_nano / NANO, self.delta)
+        return f" Spans add up: in a year to epsilon {epsilon:.3g} at most."
 
 
 def sum_terms(

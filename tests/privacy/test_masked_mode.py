@@ -12,7 +12,7 @@ from shoal.config.contract import parse_contract
 from shoal.config.privacy_report import spent_in_a_day
 from shoal.config.resolved import ResolvedContract, resolve
 from shoal.errors import SettingsError
-from shoal.privacy.gaussian import NANO, certified_rho, epsilon_of
+from shoal.privacy.gaussian import NANO, certified_rho, epsilon_of, nano_rho_of
 from shoal.privacy.masked import Masked, readings_within
 
 KEYS = ("ab" * 64, "cd" * 64)
@@ -190,4 +190,9 @@ def test_the_description_names_helpers_budget_and_what_cannot_be_done() -> None:
     ):
         assert words in text
     assert "hide_presence" not in text, "which this mode refuses"
+    # Thirteen spans of 30 days cover a year.
+    rho = 13 * nano_rho_of(4.0, 1e-6) / NANO
+    assert f"Spans add up: in a year to epsilon {epsilon_of(rho, 1e-6):.3g} at most" in text
+    year = mode_of(contract(epsilon=4.0, budget_windows=120, budget_days=365)).describe().text()
+    assert "Spans add up" not in year
     assert spent_in_a_day(contract(), 1440) is None, "a reading has no epsilon of its own"
