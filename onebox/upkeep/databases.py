@@ -11,16 +11,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from shoal.client_nodes.node import STATE_VERSION as CLIENT_STATE
+from shoal.cli.formats import Format
 from shoal.errors import CheckpointInUse, InvalidState
 from shoal.files import LOCKED, primary_code
-from shoal.helper_node.node import STATE_VERSION as HELPER_STATE
 from shoal.privacy import ledger
 from shoal.read_only import read_unchanged
 from shoal.runtime import checkpoint, site_readings
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.server_node.history import store
-from shoal.server_node.node import STATE_VERSION as SERVER_STATE
 from shoal.transports.sqlite import schema
 
 HEADER: Final = b"SQLite format 3\0"
@@ -37,8 +35,13 @@ NUMBERS: Final = {
     HISTORY: store.FORMAT,
 }
 """kind of a file -> the number of the format that this version reads and writes"""
-STATES: Final = {"client ": CLIENT_STATE, "server of ": SERVER_STATE, "helper with ": HELPER_STATE}
-"""beginning of the name of a checkpoint's owner -> the number of the form of its state"""
+STATES: Final = {
+    "client ": Format("client", "shoal.client_nodes.node:STATE_VERSION"),
+    "server of ": Format("server", "shoal.server_node.node:STATE_VERSION"),
+    "helper with ": Format("helper", "shoal.helper_node.node:STATE_VERSION"),
+}
+"""beginning of the name of a checkpoint's owner -> the form of its state. Its number is looked up
+where there is such a checkpoint: a site of clients has no extras of a helper"""
 BESIDE: Final = ("-wal", "-shm", "-journal")
 """endings of the names of files that SQLite keeps beside a database"""
 
@@ -150,11 +153,12 @@ def accepted(database: Database) -> Accepted:
 
 def _check_state(path: Path, owner: str, state: dict[str, Any] | None) -> None:
     """Raises `InvalidState` for a state in a form that this version does not read."""
-    for beginning, number in STATES.items():
+    for beginning, form in STATES.items():
         if state is None or not owner.startswith(beginning):
             continue
         saved = state.get("version")
-        if saved != number:
+        number = form.number
+        if number is not None and saved != number:
             raise InvalidState(
                 f"{path}: the state of {owner} has form {saved}, this version reads {number};"
                 " nothing was changed. Go on with the version that has written it, or see the"

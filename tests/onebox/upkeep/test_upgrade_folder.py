@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from shoal.cli.formats import Format
 from shoal.cli.main import shoal
 from shoal.errors import CheckpointInUse, InvalidState, SettingsError
 from shoal.onebox.upkeep import upgrade as upgrading
@@ -145,7 +146,8 @@ def test_one_file_that_is_not_accepted_keeps_all_as_they_are(
 def test_a_state_in_another_form_keeps_all_as_they_are(
     older: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.onebox.upkeep.databases.STATES", {"server of ": 1})
+    form = Format("server", "shoal.privacy.formal:STATE_VERSION")
+    monkeypatch.setattr("shoal.onebox.upkeep.databases.STATES", {"server of ": form})
     before = digests(older)
     with pytest.raises(InvalidState, match=r"state of server of house has form \d+, .* reads 1"):
         upgrade(older)
