@@ -45,6 +45,7 @@ SECTIONS = {
         "history": "print readings of clusters over time",
         "labels": "print the cluster of each reading, at its site",
         "events": "print what has happened to clusters",
+        "mcp": "answer an assistant's questions",
         "snapshot": "export the clusters of a model",
         "rules": "print how a model predicts a feature",
         "name": "give a cluster a name",

@@ -385,7 +385,7 @@ EXTRAS = (
     "onnx",
 )
 EXTRAS += ("pyspark", "numba", "cryptography", "quixstreams", "pandas", "river", "lz4")
-NEEDING = {"demo", "run", "replay", "privacy audit"}
+NEEDING = {"demo", "mcp", "run", "replay", "privacy audit"}
 """commands that are not available without any extra"""
 
 
