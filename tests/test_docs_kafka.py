@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from shoal.server_node.ingest.reassembly import (
 from shoal.transports.kafka.connection import _PERMANENT, _TEMPORARY, MIB, configs_of
 from shoal.transports.kafka.log import IN_FLIGHT_BYTES_MAX
 from tests.small_plant import FORMAL, an_update, plant
+from tests.test_architecture import nodes_of
 
 UPDATES, SNAPSHOTS, EVENTS, HISTORY, REJECTED = declared_topics(plant(), LogSettings()).values()
 HERE = Path(__file__).parent.parent
@@ -164,31 +166,37 @@ def test_every_message_in_the_table_of_mqtt_errors_is_in_the_code() -> None:
 
 def is_quoted_by(quoted: str, text: str) -> bool:
     """Whether the table means this message; it has `...` for what changes."""
+    return all(part in text for part in parts_of(quoted))
+
+
+@cache
+def parts_of(quoted: str) -> tuple[str, ...]:
+    """What stays the same in a message, whatever it is about."""
     event = re.match(r"(\w+) \w+=", quoted)
-    parts = [event[1]] if event else [part.strip(" ;:()") for part in quoted.split("...")]
-    return all(part in text for part in parts)
+    if event:
+        return (event[1],)
+    return tuple(part.strip(" ;:()") for part in quoted.split("..."))
 
 
 def texts_raised(file: Path, error: str) -> Iterator[str]:
     """The texts with which an error is raised in a file; `...` for what is put in."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in nodes_of(file):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == error:
             for argument in node.args:
                 yield text_of(argument)
 
 
+@cache
 def texts_in_code() -> set[str]:
     """Every text in the code, put-in values as `...`."""
     folders = ("shoal", "producers", "client_nodes", "server_node")
     files = [file for folder in folders for file in (HERE / folder).rglob("*.py")]
-    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files]
-    nodes = [
-        node
-        for tree in trees
-        for node in ast.walk(tree)
+    return {
+        text_of(node)
+        for file in files
+        for node in nodes_of(file)
         if isinstance(node, ast.JoinedStr | ast.Constant)
-    ]
-    return {text_of(node) for node in nodes}
+    }
 
 
 def text_of(node: ast.AST) -> str:

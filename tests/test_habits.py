@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.test_architecture import FILES, PROJECT, place, tree_of
+from tests.test_architecture import FILES, PROJECT, nodes_of, place
 
 PROGRAMS = sorted(
     [*FILES, *(PROJECT / "benchmarks").rglob("*.py"), *(PROJECT / "examples").rglob("*.py")]
@@ -24,7 +24,7 @@ def is_swap(node: ast.Assign, target: ast.Tuple, value: ast.Tuple) -> bool:
 
 def assignments_of_several(path: Path) -> Iterator[str]:
     """Statements that assign two values to two names."""
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple):
             continue
         for target in node.targets:
@@ -34,7 +34,7 @@ def assignments_of_several(path: Path) -> Iterator[str]:
 
 def loop_variables(path: Path) -> Iterator[ast.Name]:
     """The variables of loops and comprehensions."""
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
             yield from (name for name in ast.walk(node.target) if isinstance(name, ast.Name))
 
