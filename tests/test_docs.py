@@ -61,8 +61,8 @@ def run_commands(page: Path, folder: Path, **more: str) -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "bash")], ids=name_of)
-def test_the_commands_of_a_page_run_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
-    run_commands(page, tmp_path)
+def test_the_commands_of_a_page_run_from_top_to_bottom(page: Path, memory_folder: Path) -> None:
+    run_commands(page, memory_folder, TMPDIR=str(memory_folder))
 
 
 @pytest.mark.integration
