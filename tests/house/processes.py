@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -57,11 +57,9 @@ class Process:
         return self._process.wait(TIMEOUT_S)
 
     def resident_bytes(self) -> int:
-        """The memory it uses now."""
-        shown = subprocess.run(
-            ["ps", "-o", "rss=", "-p", str(self._process.pid)], capture_output=True, check=True
-        )
-        return 1024 * int(shown.stdout)
+        """The memory it uses now (Linux)."""
+        _, resident, *_ = Path(f"/proc/{self._process.pid}/statm").read_text("ascii").split()
+        return int(resident) * resource.getpagesize()
 
     def open_descriptors(self) -> int:
         """How many files and sockets it has open (Linux)."""

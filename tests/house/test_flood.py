@@ -40,12 +40,16 @@ def memory_growth(
     them."""
     send(FIRST)
     wait_until(lambda: rejected_count() == FIRST)
-    before = most = process.resident_bytes()
+    seen = [process.resident_bytes()]
     send(FLOOD - FIRST)
-    while rejected_count() < FLOOD:
-        most = max(most, process.resident_bytes())
+
+    def all_rejected() -> bool:
+        seen.append(process.resident_bytes())
+        return rejected_count() >= FLOOD
+
+    wait_until(all_rejected)
     assert rejected_count() == FLOOD
-    return most / before
+    return max(seen) / seen[0]
 
 
 def test_ten_thousand_malformed_messages_and_readings_are_rejected_in_constant_memory(
