@@ -105,9 +105,10 @@ def _chosen(
     landmarks = Landmarks(source.view.nodes, source.view.mass.astype(np.float64))
     parsed = terms.algorithm.options.parse(options).as_dict()
     form = parsed.get("covariance", "full")
-    return choose_clusters(
+    choice = choose_clusters(
         parsed["clusters"], landmarks, parsed["clusters_max"], seed, form, present
     )
+    return choice.centres, choice.mass
 
 
 def known_clusters(source: ServedModel) -> tuple[Floats, Floats]:

@@ -8,6 +8,7 @@ k-FED and MUFC, which need a single round, are here too.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -187,7 +188,17 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
     def _chosen(self, criterion: str, tables: list[Floats], box: InitHint, most: int) -> int:
         """The number that a criterion chooses on the local centres of one round of k-FED."""
         landmarks = kfed_landmarks(PER_CLIENT * most, tables, box)
-        return len(choose_clusters(criterion, landmarks, most, box.seed).centres)
+        choice = choose_clusters(criterion, landmarks, most, box.seed)
+        number = len(choice.centres)
+        if choice.is_most:
+            warnings.warn(
+                f'n_clusters = "{criterion}": at least {number} clusters, the largest number that '
+                "was tried. Raise max_clusters; where it still chooses the largest, the clusters "
+                "are not round enough to be counted by this criterion: take another one, or "
+                "ClusterTree",
+                stacklevel=4,
+            )
+        return number
 
     def _box(self, tables: list[Floats]) -> InitHint:
         """The box in which rows can lie: the parameter `bounds`, or the smallest box of all

@@ -198,6 +198,17 @@ def test_a_criterion_chooses_the_number_of_clusters(estimator: Any, criterion: s
     assert estimator(2).fit(tables).n_clusters_ == 2
 
 
+def test_a_criterion_that_chooses_the_largest_number_says_that_there_are_at_least_as_many() -> None:
+    generator = np.random.default_rng(0)
+    tables = []
+    for place in range(6):
+        centre = np.array([9.0 * (place % 3), 9.0 * (place // 3)])
+        tables.append(centre + generator.normal(size=(120, 2)))
+    with pytest.warns(UserWarning, match="at least 5 clusters"):
+        chosen = FederatedKMeans("gap", max_clusters=5).fit(tables)
+    assert chosen.n_clusters_ == 5
+
+
 def test_a_number_of_clusters_that_cannot_be_is_an_error() -> None:
     for wrong in (
         FederatedKMeans("nonsense"),

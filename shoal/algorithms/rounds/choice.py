@@ -59,6 +59,9 @@ class Choice(NamedTuple):
     """(k, d)"""
     mass: Floats
     """(k,) rows of each"""
+    is_most: bool
+    """whether k is the largest number that was tried: there may be more, or no number that the
+    criterion finds"""
 
 
 def choose_clusters(
@@ -91,7 +94,10 @@ def choose_clusters(
     else:
         k = _by_bic(partitions, most, covariance_type, present)
     centres = partitions.centres(k)
-    return Choice(centres, assign(merged.points, centres, merged.mass)[0])
+    mass = assign(merged.points, centres, merged.mass)[0]
+    # Silhouettes give 2 where 2 is all that was tried, and few landmarks are at most a cluster or
+    # two: that says nothing of more.
+    return Choice(centres, mass, is_most=most > 2 and k == most)
 
 
 class Partitions:
