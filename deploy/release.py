@@ -21,6 +21,7 @@ import argparse
 import gzip
 import hashlib
 import io
+import json
 import os
 import re
 import subprocess
@@ -30,7 +31,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from shoal.cli.formats import kept_numbers
+
 ROOT = Path(__file__).parent.parent
+PROMISED = ROOT / "tests" / "house" / "promised" / "releases"
 NAMESPACE = "shoal-release"
 """namespace of the signature, so that one made for something else is none of a release"""
 EXTRAS = "server,kafka,mqtt"
@@ -76,6 +80,26 @@ def notes_of(changelog: str, version: str, *, draft: bool = False) -> str:
             " later one"
         )
     return of_version[0]
+
+
+def check_promised(archive: Path) -> None:
+    """Raises `ReleaseError` unless the archive has what this version writes.
+
+    Later versions promise to upgrade that, and their tests can try it on nothing else.
+    """
+    if not archive.exists():
+        raise ReleaseError(f"there is no {archive.relative_to(ROOT)}; run `make promised`")
+    with tarfile.open(archive) as packed:
+        listed = packed.extractfile("formats.json")
+        assert listed is not None
+        made_with = json.load(listed)
+    for kept, number in kept_numbers().items():
+        # None: this environment lacks the extra.
+        if number is not None and made_with.get(kept) != number:
+            raise ReleaseError(
+                f"{archive.name} was made with other formats ({kept}: {made_with.get(kept)}, now"
+                f" {number}); run `make promised`"
+            )
 
 
 def normalised(archive: bytes, moment: int) -> bytes:
@@ -199,6 +223,8 @@ def release(out: Path, key: Path | None, *, draft: bool) -> list[Path]:
     """Make the release in an empty folder; its files. Raises `ReleaseError`."""
     version = version_of()
     notes = notes_of((ROOT / "CHANGELOG.md").read_text("utf-8"), version, draft=draft)
+    if not draft:
+        check_promised(PROMISED / f"{version}.tar.xz")
     if key is None and not draft:
         raise ReleaseError(
             "name the SSH key that signs: --key FILE (ssh-keygen -t ed25519 makes one)"

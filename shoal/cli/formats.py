@@ -140,6 +140,19 @@ FORMATS: Final = {
 """heading -> the formats below it"""
 
 
+KEPT: Final = ("Files", "States in checkpoints", "Parts of these states")
+"""headings of what the folders of processes hold"""
+
+
+def kept_numbers() -> dict[str, int | None]:
+    """The number of every format in the folders of processes; None as `Format.number` has it."""
+    numbers = {}
+    for heading in KEPT:
+        for entry in FORMATS[heading]:
+            numbers[entry.kept] = entry.number
+    return numbers
+
+
 def format_lines() -> Iterator[str]:
     """The table for people."""
     for heading, formats in FORMATS.items():

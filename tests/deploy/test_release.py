@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import shoal
+from deploy import release
 from deploy.release import NAMESPACE, ReleaseError, normalised, notes_of, version_of
 
 ROOT = Path(__file__).parent.parent.parent
@@ -61,6 +62,23 @@ def test_the_notes_are_the_section_of_the_version() -> None:
         notes_of(CHANGELOG.format(""), "1.2.0")
     with pytest.raises(ReleaseError, match=r"under \[Unreleased\]"):
         notes_of(CHANGELOG.format("\n- later\n"), "1.1.0")
+
+
+def test_a_release_has_the_archive_of_its_formats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release, "ROOT", tmp_path)
+    archive = tmp_path / "1.0.tar.xz"
+    with pytest.raises(ReleaseError, match=r"there is no 1\.0\.tar\.xz; run `make promised`"):
+        release.check_promised(archive)
+    (tmp_path / "formats.json").write_text(json.dumps({"client": 1, "helper": 2}))
+    with tarfile.open(archive, "w:xz") as packed:
+        packed.add(tmp_path / "formats.json", "formats.json")
+    monkeypatch.setattr(release, "kept_numbers", lambda: {"client": 1, "helper": None})
+    release.check_promised(archive)
+    monkeypatch.setattr(release, "kept_numbers", lambda: {"client": 2, "helper": 2})
+    with pytest.raises(ReleaseError, match=r"client: 1, now 2"):
+        release.check_promised(archive)
 
 
 @pytest.mark.integration

@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 
 from shoal import __version__
-from shoal.cli.formats import FORMATS
+from shoal.cli.formats import kept_numbers
 from shoal.config.settings import load_config
 from shoal.protocol.codec import pack
 from shoal.protocol.topics import READINGS
@@ -55,15 +55,6 @@ quorum = 1
 PRIVACY = "counts_epsilon = 4\nepsilon_per_reading = 400"
 WINDOWS = 2
 MASKED_CLIENTS = 3
-
-
-def numbers() -> dict[str, int | None]:
-    """The number of every format that processes keep."""
-    found = {}
-    for heading in ("Files", "States in checkpoints", "Parts of these states"):
-        for entry in FORMATS[heading]:
-            found[entry.kept] = entry.number
-    return found
 
 
 def write_start(folder: Path) -> Path:
@@ -135,7 +126,7 @@ def write_all(folder: Path) -> None:
     learn(folder / "half" / file.name)
     write_masked(folder / "masked")
     write_site(folder / "site")
-    text = json.dumps(numbers(), indent=1) + "\n"
+    text = json.dumps(kept_numbers(), indent=1) + "\n"
     (folder / "formats.json").write_text(text, encoding="utf-8")
 
 
