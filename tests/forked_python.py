@@ -61,6 +61,10 @@ while True:
                 opened = os.open(file, os.O_WRONLY | os.O_APPEND if number else os.O_RDONLY)
                 os.dup2(opened, number)
                 os.close(opened)
+            if asked["program"] is not None:
+                sys.argv[:] = ["-c", *asked["words"]]
+                exec(compile(asked["program"], "<string>", "exec"), {"__name__": "__main__"})
+                sys.exit()
             program = importlib.import_module("shoal").__path__[0] + "/__main__.py"
             sys.argv[:] = [program, *asked["words"]]
             main()
@@ -130,9 +134,12 @@ class ForkedPython:
         errors: Path,
         cwd: Path,
         environment: Mapping[str, str] | None = None,
+        program: str | None = None,
     ) -> ForkedProcess:
-        """`shoal WORDS`, which appends to the files `out` and `errors`."""
+        """`shoal WORDS`, or the text of a Python program with these arguments; it appends to the
+        files `out` and `errors`."""
         asked = {
+            "program": program,
             "words": list(words),
             "cwd": str(cwd),
             "environment": dict(os.environ if environment is None else environment),
@@ -176,22 +183,30 @@ class ForkedPython:
         return line.decode().split()
 
     def run(
-        self, *words: object, cwd: Path | None = None, environment: Mapping[str, str] | None = None
+        self,
+        *words: object,
+        cwd: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        program: str | None = None,
     ) -> subprocess.CompletedProcess[bytes]:
-        """`shoal WORDS`: its exit code, and what it wrote."""
+        """`shoal WORDS`, or a program with these arguments: its exit code, and what it wrote."""
         command = [str(word) for word in words]
         with tempfile.NamedTemporaryFile() as out, tempfile.NamedTemporaryFile() as errors:
             files = Path(out.name), Path(errors.name)
-            code = self.start(command, *files, cwd or Path.cwd(), environment).wait()
+            code = self.start(command, *files, cwd or Path.cwd(), environment, program).wait()
             return subprocess.CompletedProcess(
                 command, code, *(file.read_bytes() for file in files)
             )
 
     def run_text(
-        self, *words: object, cwd: Path | None = None, environment: Mapping[str, str] | None = None
+        self,
+        *words: object,
+        cwd: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        program: str | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """`shoal WORDS`, with what it wrote as text."""
-        ended = self.run(*words, cwd=cwd, environment=environment)
+        """`shoal WORDS`, or a program with these arguments, with what it wrote as text."""
+        ended = self.run(*words, cwd=cwd, environment=environment, program=program)
         return subprocess.CompletedProcess(
             ended.args, ended.returncode, ended.stdout.decode(), ended.stderr.decode()
         )

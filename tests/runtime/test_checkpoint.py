@@ -8,8 +8,6 @@ import random
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
@@ -25,6 +23,7 @@ from shoal.errors import InvalidState, LogUnavailable, SettingsError, ShoalError
 from shoal.protocol.codec import PART_DEPTH_MAX, StoredPart, pack, unpack
 from shoal.runtime.checkpoint import Checkpoint, OutboxRecord
 from tests.examples import examples
+from tests.forked_python import nodes
 
 OWNER = "client attic of plant"
 
@@ -275,9 +274,7 @@ def test_a_second_process_of_the_same_owner_is_refused(
 ) -> None:
     for _ in range(saves):
         checkpoint.save({"n": 1})
-    result = subprocess.run(
-        [sys.executable, "-c", OPENING, path, OWNER], capture_output=True, text=True, check=False
-    )
+    result = nodes().run_text(path, OWNER, program=OPENING)
     assert result.stderr.rstrip().endswith(
         f"in use by another process; is {OWNER} running already?"
     )
@@ -357,19 +354,18 @@ if __name__ == "__main__":
 def test_a_kill_at_any_moment_leaves_it_as_before_or_after_a_save(
     path: Path, tmp_path: Path
 ) -> None:
-    program = tmp_path / "saving.py"
-    program.write_text(SAVING)
+    output = tmp_path / "output"
+    os.mkfifo(output)
     made: dict[str, Any] = {"__name__": "saving"}
     exec(SAVING, made)
     chance = random.Random(7)
     saved = 0
     for _ in range(25):
-        child = subprocess.Popen([sys.executable, program, path], stdout=subprocess.PIPE, text=True)
-        assert child.stdout is not None
-        result = [child.stdout.readline() for _ in range(chance.randrange(12))]
-        child.send_signal(signal.SIGKILL)
-        result += child.stdout.readlines()
-        child.stdout.close()
+        child = nodes().start([str(path)], output, Path(os.devnull), tmp_path, program=SAVING)
+        with output.open(encoding="utf-8") as lines:
+            result = [lines.readline() for _ in range(chance.randrange(12))]
+            child.send_signal(signal.SIGKILL)
+            result += lines.readlines()
         child.wait()
         acknowledged = max(
             [
@@ -400,7 +396,7 @@ def test_a_kill_while_the_file_is_created_leaves_none_or_a_whole_one(path: Path,
         f" import Checkpoint\nreal = {call}\n{module}.{name} = lambda *a, **k: (real(*a, **k),"
         " os._exit(9))\nCheckpoint(Path(sys.argv[1]), sys.argv[2])"
     )
-    assert subprocess.run([sys.executable, "-c", program, path, OWNER], check=False).returncode == 9
+    assert nodes().run(path, OWNER, program=program).returncode == 9
     with Checkpoint(path, OWNER) as checkpoint:
         assert checkpoint.load() is None
         checkpoint.save({"n": 1})
@@ -581,9 +577,7 @@ with Checkpoint(Path(sys.argv[1]), sys.argv[2]) as checkpoint:
 
 @pytest.mark.skipif(os.name != "posix", reason="limits of file sizes are POSIX")
 def test_a_full_disk_is_retriable_and_nothing_is_lost(path: Path) -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", FULL, path, OWNER], capture_output=True, text=True, check=False
-    )
+    result = nodes().run_text(path, OWNER, program=FULL)
     assert result.returncode == 0, result.stderr
     assert "cannot be written" in result.stdout
     assert "make room" in result.stdout
@@ -641,13 +635,7 @@ def test_a_path_that_this_user_may_not_write_raises(open_folder: Path, case: str
         Checkpoint(path, OWNER).close()
         path.chmod(0o444)
     open_folder.chmod(0o000 if case == "hidden" else 0o555)
-    result = subprocess.run(
-        [sys.executable, "-c", UNPRIVILEGED, path, OWNER],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd="/",
-    )
+    result = nodes().run_text(path, OWNER, program=UNPRIVILEGED, cwd=Path("/"))
     open_folder.chmod(0o755)
     assert result.stdout.startswith("SettingsError"), result
     assert "this user may write" in result.stdout

@@ -6,8 +6,6 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -74,6 +72,7 @@ from shoal.server_node.history.usual import usual
 from shoal.server_node.ingest.requests import quarantine_records
 from shoal.server_node.node import ServerNode
 from shoal.transports.base import latest
+from tests.forked_python import nodes
 from tests.house.rounds_federation import KMEANS, create_rounds_federation, run_in_rounds
 from tests.house.small_federation import CLIENTS, clock
 from tests.server_node.server_fixture import ServerFixture
@@ -378,13 +377,7 @@ def test_a_file_that_this_user_may_not_write_ends_the_server_with_advice(
     for file in open_folder.iterdir():
         file.chmod(0o444)
     open_folder.chmod(0o777 if case == "file in a folder that may be written" else 0o555)
-    result = subprocess.run(
-        [sys.executable, "-c", UNPRIVILEGED, path],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd="/",
-    )
+    result = nodes().run_text(path, program=UNPRIVILEGED, cwd=Path("/"))
     assert result.stdout.startswith(f"SettingsError {path}: cannot be written"), result
     assert "a file that this user may write" in result.stdout
 
