@@ -159,6 +159,10 @@ class TimeReader:
         self._shown_twice: datetime | None = None
         """the newest time, if the clock shows it twice that day"""
         self._fold = 0
+        self._before: datetime | None = None
+        """the time before, outside of such an hour"""
+        self._has_equals = False
+        """whether two rows after each other had one time, as of two devices that take turns"""
         self._codes: str | None = None
         if options.date_format not in ORDERS:
             self._codes = options.date_format
@@ -185,14 +189,22 @@ class TimeReader:
         if moment.utcoffset() == second.utcoffset():
             self._shown_twice = None
             self._fold = 0
+            self._has_equals = self._has_equals or moment == self._before
+            self._before = moment
             return moment
         # Compared as the clock shows them: Python leaves out the pass, for times of one zone.
         if self._shown_twice is not None:
             back_s = (self._shown_twice - moment).total_seconds()
-            if back_s >= FOLD_S:
+            # Of hourly rows the clock stands still. Of others a row that stands twice is a repeat.
+            stands_still = back_s == 0 and not self._has_equals and self._is_hourly(moment)
+            if back_s >= FOLD_S or stands_still:
                 self._fold = 1
         self._shown_twice = moment
         return moment.replace(fold=self._fold)
+
+    def _is_hourly(self, moment: datetime) -> bool:
+        """Whether the row before the hour that comes twice is an hour earlier, or more."""
+        return self._before is not None and moment - self._before >= timedelta(hours=1)
 
     def _moment(self, text: str) -> datetime | str | None:
         """The time as a datetime with a zone, or the text itself where it is an epoch."""

@@ -99,7 +99,7 @@ def test_a_zone_in_the_header_is_that_of_its_times(name: str, time: str) -> None
     assert moments([["2024-03-01 12:00:00"]], "Asia/Tokyo", name) == ["2024-03-01 03:00:00"]
 
 
-@pytest.mark.parametrize("step_s", [60, 600, 1800])
+@pytest.mark.parametrize("step_s", [60, 600, 1800, 3600])
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York"])
 def test_the_hour_that_comes_twice_comes_once_after_the_other(zone: str, step_s: int) -> None:
     turn = {"Europe/Berlin": 1_729_980_000, "America/New_York": 1_730_606_400}[zone]
@@ -112,6 +112,22 @@ def test_the_hour_that_comes_twice_comes_once_after_the_other(zone: str, step_s:
     assert [read(cell) for cell in cells] == seconds
     # The next file, or the next client in it, begins before that hour.
     assert [read(cell) for cell in cells] == seconds
+
+
+def test_rows_of_one_time_of_devices_that_take_turns_are_not_the_second_pass() -> None:
+    zone = "Europe/Berlin"
+    seconds = list(range(1_729_980_000 - 6 * 3600, 1_729_980_000 + 12 * 3600, 600))
+    read = TimeReader(TimeOptions(None, zone), None)
+    for moment in seconds:
+        cell = [datetime.fromtimestamp(moment, ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M:%S")]
+        assert [read(cell), read(cell)] == [moment, moment]
+    # A row that was stored twice within that hour is a repeat, and not the second pass.
+    read = TimeReader(TimeOptions(None, zone), None)
+    for moment in seconds:
+        cell = [datetime.fromtimestamp(moment, ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M:%S")]
+        assert read(cell) == moment
+        if moment == 1_729_980_000 + 8400:
+            assert read(cell) == moment
 
 
 @pytest.mark.parametrize("offset", ["UTC-05:00", "GMT-5", "-0500"])
