@@ -95,10 +95,12 @@ def project(engine: Engine) -> Iterator[Project]:
 
 def produced(project: Project) -> dict[str, int]:
     """Readings in each client's readings log."""
-    return {
-        client: int(project.run_in(client, END_OF_READINGS.format(client=client)))
-        for client in CLIENTS
-    }
+    return {client: produced_for(project, client) for client in CLIENTS}
+
+
+def produced_for(project: Project, client: str) -> int:
+    """Readings in the readings log of a client."""
+    return int(project.run_in(client, END_OF_READINGS.format(client=client)))
 
 
 def snapshot(project: Project) -> dict[str, Any]:
@@ -258,12 +260,12 @@ def test_a_container_has_no_other_clients_key_or_volume(project: Project) -> Non
 def test_readings_over_mqtt_reach_their_client(project: Project) -> None:
     project.compose("stop", "producer-1")
     wait_for("the sensors' producer", lambda: "mqtt_connected" in project.logs("sensors-1"))
-    before = produced(project)["client-1"]
+    before = produced_for(project, "client-1")
     for _ in range(3):
         login = 'exec mosquitto_pub -u shoal -P "$(cat /run/shoal/mqtt/password)" "$@"'
         publish = ["-q", "1", "-t", "rooms/client-1/climate", "-m", MQTT_PAYLOAD]
         project.docker("exec", project.container("mosquitto"), "sh", "-c", login, "sh", *publish)
-    wait_for("three readings", lambda: produced(project)["client-1"] == before + 3)
+    wait_for("three readings", lambda: produced_for(project, "client-1") == before + 3)
     project.compose("start", "producer-1")
 
 
