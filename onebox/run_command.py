@@ -48,6 +48,7 @@ from shoal.server_node.report.build import Reports
 from shoal.server_node.report.status import StatusBoard
 from shoal.server_node.report.types import Clustering
 from shoal.telemetry.events import start_logging
+from shoal.text import counted
 from shoal.transports import open_log
 from shoal.transports.base import Log
 
@@ -283,11 +284,11 @@ def _live_lines(
 ) -> list[str]:
     learnt = live.totals["learned"]
     rejected = live.totals["rejected"]
-    clients = _plural(live.clients, "client")
-    lines = ["", f"Learnt since the first start: {_plural(learnt, 'reading')} of {clients}."]
+    clients = counted(live.clients, "client")
+    lines = ["", f"Learnt since the first start: {counted(learnt, 'reading')} of {clients}."]
     if rejected:
         reasons = "; ".join(map(Rejected.text, live.rejected[:REASONS_MAX]))
-        lines.append(f"Rejected: {_plural(rejected, 'reading')}: {reasons}.")
+        lines.append(f"Rejected: {counted(rejected, 'reading')}: {reasons}.")
     lines += [f"{number:,} {FAULTS[fault]}" for fault, number in faults.items()]
     for model, clusters in found.items():
         lines += _clusters(model, clusters)
@@ -406,17 +407,17 @@ def clusters_of(clustering: Clustering) -> list[dict[str, Any]]:
 def _lines(run: Run, seconds: float, found: Mapping[str, list[dict[str, Any]]]) -> list[str]:
     learnt = run.total("learned")
     rejected = run.total("rejected")
-    clients = _plural(len(run.box.clients), "client")
-    lines = ["", f"Learnt in {seconds:.0f} s: {_plural(learnt, 'reading')} of {clients}."]
+    clients = counted(len(run.box.clients), "client")
+    lines = ["", f"Learnt in {seconds:.0f} s: {counted(learnt, 'reading')} of {clients}."]
     if not run.ended:
         of = "" if run.pump.total is None else f" of {run.pump.total:,}"
         lines.append(
-            f"Stopped after {_plural(run.pump.position, 'reading')}{of}; the same command goes on "
+            f"Stopped after {counted(run.pump.position, 'reading')}{of}; the same command goes on "
             "from there."
         )
     if rejected:
         reasons = "; ".join(map(Rejected.text, run.rejected()))
-        lines.append(f"Rejected: {_plural(rejected, 'reading')}: {reasons}.")
+        lines.append(f"Rejected: {counted(rejected, 'reading')}: {reasons}.")
     lines += watch_lines((), run.watch.clipped(run.places, run.texts))
     lines += [f"{number:,} {FAULTS[fault]}" for fault, number in run.faults.items()]
     for model, clusters in found.items():
@@ -432,7 +433,7 @@ def _lines(run: Run, seconds: float, found: Mapping[str, list[dict[str, Any]]]) 
 def _clusters(model: str, clusters: list[dict[str, Any]]) -> list[str]:
     """Lines with the clusters of a model."""
     n = len(clusters)
-    lines = ["", f"{model}: {n} cluster{'s' * (n != 1)}" + ("" if n else " so far")]
+    lines = ["", f"{model}: {counted(n, 'cluster')}" + ("" if n else " so far")]
     for place, cluster in enumerate(clusters):
         share = "" if cluster["share"] is None else f"{cluster['share']:.0%}"
         lines.append(f"  {share:>4}  {cluster['name']} (cluster {cluster['cluster']})")
@@ -451,8 +452,3 @@ def _remainder(clusters: list[dict[str, Any]]) -> list[str]:
     return [
         f"  {rest:>4.0%}  to no cluster that was known when they came, or to one that has ended"
     ]
-
-
-def _plural(number: int, noun: str) -> str:
-    ending = "" if number == 1 else "s"
-    return f"{number:,} {noun}{ending}"

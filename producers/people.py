@@ -20,6 +20,7 @@ from shoal.config.settings import Config
 from shoal.errors import SettingsError
 from shoal.producers.federation_file import EPSILON_OF_PEOPLE, Plan, federation_file
 from shoal.producers.subjects import USER_WINDOWS
+from shoal.text import counted
 
 if TYPE_CHECKING:
     from shoal.config.privacy_report import Need, UserSpending
@@ -79,7 +80,7 @@ def _on_users(plan: Plan) -> list[str]:
         least = _people_needed(PEOPLE_OF_A_SHEET)
         return [
             *remarks,
-            f"How many persons a window has is not known: in {_count(USER_WINDOWS, 'window')}"
+            f"How many persons a window has is not known: in {counted(USER_WINDOWS, 'window')}"
             f" clusters show from about {least:,} of all clients together on, where each client"
             f" has {PEOPLE_OF_A_SHEET} and more.",
         ]
@@ -90,8 +91,8 @@ def _on_users(plan: Plan) -> list[str]:
     if not plan.user_is_named:
         raise SettingsError(_without_user(plan))
     remarks.append(
-        f"Clusters show after {_count(USER_WINDOWS, 'window')} of"
-        f" {_count(clients, 'client')} with about {people:.3g} such readings in each: it takes"
+        f"Clusters show after {counted(USER_WINDOWS, 'window')} of"
+        f" {counted(clients, 'client')} with about {people:.3g} such readings in each: it takes"
         f" {least:,} in a window of all clients together."
     )
     if plan.subjects.kind == "client" and clients >= _clients_for_masks(plan):
@@ -139,7 +140,7 @@ def _refusal(plan: Plan, people: float, least: int) -> str:
     epsilon = EPSILON_OF_PEOPLE * USER_WINDOWS
     why = (
         f"what a {'client' if plan.subjects.kind == 'client' else 'person'} spends adds up over"
-        f" windows, and {_count(USER_WINDOWS, 'window')} cost epsilon {epsilon:g}, more than which"
+        f" windows, and {counted(USER_WINDOWS, 'window')} cost epsilon {epsilon:g}, more than which"
         f" `shoal check` advises against"
     )
     if plan.subjects.kind == "client":
@@ -239,7 +240,7 @@ def _or_more(clients: int) -> str:
 
 def _clients_of(plan: Plan) -> str:
     """The number of clients, and why it is 1 where no column names them."""
-    text = _count(plan.expected_clients, "client")
+    text = counted(plan.expected_clients, "client")
     if plan.subjects.clients is None and not plan.understood.clients:
         text += " (none is named: --client-column COLUMN names them)"
     return text
@@ -248,7 +249,3 @@ def _clients_of(plan: Plan) -> str:
 def _days(number: float) -> str:
     text = f"{number:.3g}"
     return f"{text} day" + "s" * (text != "1")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + "s" * (number != 1)

@@ -21,7 +21,7 @@ PROJECT_FOLDERS = ("producers", "client_nodes", "helper_node", "server_node", "o
 `shoal.producers`, ..."""
 PACKAGES = ("shoal", *PROJECT_FOLDERS, "reproduction")
 LAYERS = """
-errors files read_only plugins | kernels | saved_state | algorithms privacy config
+errors text files read_only plugins | kernels | saved_state | algorithms privacy config
 protocol transports telemetry simulation | runtime estimators cli
 helper_node | producers client_nodes server_node | onebox reproduction
 """

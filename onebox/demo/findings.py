@@ -17,6 +17,7 @@ from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.kernels.arrays import Dates, Floats, Ints
 from shoal.server_node.models.base import ServedModel
 from shoal.server_node.report.types import Cluster, Clustering, FeatureView
+from shoal.text import counted
 
 CLUSTERS_DESCRIBED_MAX = 2
 
@@ -73,7 +74,7 @@ def sentences(clustering: Clustering) -> list[str]:
         if cluster.share is not None:
             share = f", {100 * cluster.share:.0f} % of the readings"
         states.append(f"{title(cluster)}{share}")
-    lines = [f"The office has {n} state{'s' * (n > 1)}: {_listed(states)}."]
+    lines = [f"The office has {counted(n, 'state')}: {_listed(states)}."]
     for cluster in clusters[:CLUSTERS_DESCRIBED_MAX]:
         text = _in_a_sentence(cluster.text, clustering.features)
         lines.append(f"In cluster {cluster.identity}, {text}.")

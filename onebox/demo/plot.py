@@ -18,6 +18,7 @@ from shoal.errors import MissingExtra
 from shoal.kernels.arrays import Bools, Dates, Floats, Ints
 from shoal.onebox.demo.findings import Office, Result
 from shoal.server_node.report.units import feature_label
+from shoal.text import counted
 
 WIDTH_INCHES = 12.0
 MAPS_INCHES = 3.4
@@ -122,7 +123,7 @@ def _draw_map(chart: Any, points: Floats, result: Result) -> None:
     colour_of = colours(result.labels)
     colour = [colour_of.get(label, OTHER_COLOUR) for label in labels.tolist()]
     chart.scatter(*points.T, s=5, c=colour, linewidths=0, alpha=0.6)
-    clusters = f"{result.clusters} cluster{'s' * (result.clusters != 1)}"
+    clusters = counted(result.clusters, "cluster")
     price = "" if result.epsilon is None else f", epsilon {result.epsilon:g}"
     chart.set_title(
         f"{result.model} ({result.algorithm}): {clusters}\n{result.learns_from}{price}",

@@ -33,6 +33,7 @@ from shoal.runtime.checkpoint import OutboxRecord
 from shoal.runtime.logs import open_federation_log
 from shoal.runtime.workers import usable_cores
 from shoal.telemetry.events import log_event, start_logging
+from shoal.text import counted
 
 # A flush waits for the log; one for each update would take most of the time.
 FLUSH_EVERY = 1000
@@ -249,14 +250,10 @@ def _summary(
     }
 
 
-def _number(n: int, thing: str) -> str:
-    return f"{n:,} {thing}{'' if n == 1 else 's'}"
-
-
 def _text(summary: dict[str, Any], plan: ReplayPlan) -> str:
-    readings = _number(summary["readings"], "reading")
-    clients = _number(summary["clients"], "client")
-    updates = _number(summary["records"], "update")
+    readings = counted(summary["readings"], "reading")
+    clients = counted(summary["clients"], "client")
+    updates = counted(summary["records"], "update")
     lines = [
         f"Replayed {readings} of {clients} in {summary['seconds']:,.1f} s; "
         f"rejected: {summary['rejected']:,}.",

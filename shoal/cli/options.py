@@ -11,6 +11,7 @@ import click
 
 from shoal.config.base import given_client_name
 from shoal.errors import SettingsError
+from shoal.text import counted
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -90,7 +91,7 @@ def note_written(out: Path | None, number: int, unit: str) -> None:
     """Print on standard error what a command has written to its --out; nothing where that is
     standard output."""
     if out is not None:
-        click.echo(f"{out}: {number:,} {unit}{'s' * (number != 1)}", err=True)
+        click.echo(f"{out}: {counted(number, unit)}", err=True)
 
 
 def until_idle_option(what: str) -> Callable[[F], F]:

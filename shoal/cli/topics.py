@@ -18,6 +18,7 @@ from shoal.errors import InvalidData, LogError
 from shoal.protocol.conflicts import INCARNATION_HEADER
 from shoal.protocol.rejected import VALUE_BYTES
 from shoal.protocol.topics import declared_topics, ensure_topics
+from shoal.text import counted
 from shoal.transports import open_log, open_log_to_read
 from shoal.transports.base import Log, Record, latest
 
@@ -51,7 +52,7 @@ def ensure(file: Path, as_json: bool) -> None:
         return
     for name, ends in bounds.items():
         offsets = sum(end - first for first, end in ends.values())
-        click.echo(f"{name}: {len(ends)} partition{'s' * (len(ends) != 1)}, {offsets} offsets kept")
+        click.echo(f"{name}: {counted(len(ends), 'partition')}, {offsets} offsets kept")
 
 
 # The beginning tells what kind of bytes they are; the whole value may be megabytes.

@@ -14,6 +14,7 @@ from shoal.config.contract import Privacy
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.privacy.formal import EPSILON_WEAK, beliefs
 from shoal.privacy.masked import CLIENTS_ADVISED, Masked
+from shoal.text import counted
 
 
 def privacy_report(contract: ResolvedContract) -> dict[str, Any]:
@@ -166,7 +167,8 @@ def spent_by_user(
     if windows_advised:
         cure = (
             f"where users are people take [client] epsilon_max = "
-            f"{windows_advised * window_epsilon:g}, which is for {_windows(windows_advised)}, or "
+            f"{windows_advised * window_epsilon:g}, which is for "
+            f"{counted(windows_advised, 'window')}, or "
             'mode = "masked"'
         )
     else:
@@ -185,17 +187,13 @@ def spent_by_user(
         whose += f" with {person_readings:,} readings at most"
     spent = windows * window_epsilon
     text = (
-        f"{whose} spends epsilon {_number(spent)} at most, in {_windows(windows)}: then its client "
-        f"counts nothing more ([client] epsilon_max). {beliefs(spent)}"
+        f"{whose} spends epsilon {_number(spent)} at most, in {counted(windows, 'window')}: then "
+        f"its client counts nothing more ([client] epsilon_max). {beliefs(spent)}"
     )
     advised = spent <= EPSILON_WEAK
     if not advised:
         text += f" Advised against: {cure}"
     return UserSpending(spent, windows, advised, text)
-
-
-def _windows(number: int) -> str:
-    return f"{number:,} window" + "s" * (number != 1)
 
 
 DAYS_OF_YEAR: Final = 365.0

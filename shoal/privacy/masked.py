@@ -49,6 +49,7 @@ from shoal.privacy.gaussian import (
     nano_rho_of,
 )
 from shoal.privacy.gaussian import variance_for as smallest_variance
+from shoal.text import counted
 
 MECHANISM: Final = "masked-gaussian-counts"
 DELTA: Final = 1e-6
@@ -480,7 +481,7 @@ class Masked(PrivacyMode):
         return (
             f"in any {self.span_s / SECONDS_OF_A_DAY:g} days a client spends at most epsilon "
             f"{self._promised_epsilon:.3g} in all models together, which is "
-            f"{windows} window{'s' * (windows != 1)} of one model; its ledger refuses more, "
+            f"{counted(windows, 'window')} of one model; its ledger refuses more, "
             "also to masked models of other federations on the same readings."
             f"{self._year_sentence()}"
         )

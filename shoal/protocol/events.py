@@ -27,6 +27,7 @@ from shoal.config.limits import EVENT_BYTES_MAX
 from shoal.errors import MessageRejected
 from shoal.protocol.checks import is_count, is_moment, is_name, is_number, is_text, require
 from shoal.protocol.messages import envelope_headers
+from shoal.text import counted
 from shoal.transports.base import Headers
 
 EVENT_KINDS: Final = (
@@ -58,18 +59,13 @@ if TYPE_CHECKING:
 def duration(seconds: float) -> str:
     """A length of time in words: seconds, minutes, hours or days."""
     if seconds < 90:
-        return _counted(max(1, round(seconds)), "second")
+        return counted(max(1, round(seconds)), "second")
     if seconds < HOUR_S:
-        return _counted(round(seconds / 60), "minute")
+        return counted(round(seconds / 60), "minute")
     # In hours up to two days: a day and a half would be "2 days".
     if seconds < 2 * DAY_S:
-        return _counted(round(seconds / HOUR_S), "hour")
-    return _counted(round(seconds / DAY_S), "day")
-
-
-def _counted(number: int, unit: str) -> str:
-    plural = "" if number == 1 else "s"
-    return f"{number} {unit}{plural}"
+        return counted(round(seconds / HOUR_S), "hour")
+    return counted(round(seconds / DAY_S), "day")
 
 
 class JsonEvent:
