@@ -64,7 +64,7 @@ EXTERNAL = frozenset(
             "own_broker",
             "can_run_docker",
         ),
-        *("spark_engine", "quix_streams"),
+        *("spark_engine", "quix_streams", "go"),
     }
 )
 """fixtures of parts outside Python: a test that uses one is marked `external`"""
@@ -255,6 +255,14 @@ def systemd_analyze() -> str:
 def jq() -> str:
     """The path of jq, which a recipe of the docs uses."""
     return shutil.which("jq") or without("jq", "not on the PATH; on Debian: apt install jq")
+
+
+@pytest.fixture(scope="session")
+def go() -> str:
+    """The path of the Go tool, which builds the helper in Go."""
+    # The second is where Go's own archive is unpacked.
+    program = shutil.which("go") or shutil.which("/usr/local/go/bin/go")
+    return program or without("Go", "not on the PATH; see go.dev/dl")
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -94,8 +94,10 @@ class MaskedFederation:
         address: str = "sqlite:federation.db",
         name: str = "plant",
         more: str = "",
+        secrets_of: Mapping[str, bytes] | None = None,
     ) -> None:
-        """`more`: further sections of the file."""
+        """`more`: further sections of the file; `secrets_of`: of helpers that are other programs,
+        whose state these keep themselves."""
         self.lacks = 0.0
         """share of the readings that lack a value"""
         self.folder = folder
@@ -105,10 +107,12 @@ class MaskedFederation:
         self.names = [f"c{i}" for i in range(clients)]
         self.helpers = [f"h{i}" for i in range(helpers)]
         tables = []
+        others = secrets_of or {}
         for one in self.helpers:
-            secret = secrets.token_bytes(32)
+            secret = others.get(one) or secrets.token_bytes(32)
             write_keys(self.key_file(one), [secret])
-            make_helper_state(self.key_file(one).parent, helper_public(secret))
+            if one not in others:
+                make_helper_state(self.key_file(one).parent, helper_public(secret))
             tables.append(
                 f'[[privacy.helpers]]\nname = "{one}"\nkey = "{helper_public(secret).hex()}"'
             )
