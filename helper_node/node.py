@@ -199,7 +199,9 @@ class HelperNode:
         for entry in entries:
             name = entry.name(close.round, close.plan)
             total += mask(self._pair(close, entry), name, close.cells)
+        # A function of the batch: the same question has the same noise, also before an older state.
         seed = noise_seed(self._secret, close.batch)
+        # A negative number becomes its remainder modulo 2^32, as sums of counts have it.
         total -= self._noise.draw(seed, close.cells).astype(np.uint32)
         value = bytes_of(total)
         names = (close.federation, close.contract, close.model)

@@ -115,17 +115,23 @@ _PARTS_OF_TIME = (
     frozenset({"second", "sec", "ss"}),
 )
 """names of columns of a part of the time, in lower case, from the year on"""
+# Settings of a machine, such as a speed of 0 to 3, lie between 0 and 24 as well.
 HOURS_SEEN = 12
 """fewest different hours by which a column beside a date is seen to hold the hour"""
 _CLOCK = re.compile(r"\d{1,2}[:.]\d{2}([:.]\d{2})?(\.\d+)?(\s*[AaPp][Mm])?")
 _HAS_CLOCK = re.compile(r"\d[ T]\s*\d{1,2}[:.h]\d{2}")
 """a date followed by a time of day"""
+# Without a name that shows it only whole numbers that rise are left to see a time by, and counters
+# rise as well: so the range is bounded on both sides, unlike that of columns named as times.
 EPOCHS = (946_684_800.0, 2_208_988_800.0)
 """seconds since 1970 of 2000 and of 2040"""
 TIMES_SHARE = 0.95
 """share of a column's cells that are times where it is a column of times"""
+# Where readings that lack a value are dropped, such a feature would take half of them with it.
 MISSING_MAX = 0.5
 """share of rows without a value from which on a feature is left out"""
+# -200 is that of the air quality data of UCI, -127 what the common library for DS18B20 sensors gives
+# for one that does not answer, and 850 their 85 °C after power on, in tenths.
 CODES = (
     *(
         -1.0,
@@ -149,6 +155,7 @@ CODES = (
 hundredths; taken for it only where all other values are far away"""
 HUGE = 1e15
 """size from which on a number far from all others is one for "no value": 1e20, 9.96921e36"""
+# A number that occurs once may be a true extreme, so it has to lie farther away.
 CODE_GAP_OF_ONE = 1.0
 """the same distance where few cells have the number"""
 CODE_GAP = 0.25
@@ -158,6 +165,8 @@ TURNS_MIN = 4
 """fewest values of a coarse feature on a circle: weekdays are no states"""
 CATEGORY_VALUES_MAX = 8
 """most texts of a column that is a category"""
+# Texts that occur rarely are a sign of others that did not occur yet: undeclared, those would count
+# as missing.
 CATEGORY_CELLS_MIN = 10
 """fewest cells with each of them"""
 CATEGORY_CHARS_MAX = 32
@@ -170,12 +179,15 @@ CODE_CELLS_MIN = 3
 """fewest cells with a number that stands for "no value" """
 CODE_VALUES_MIN = 10
 """fewest other values by which that is seen"""
+# A random walk goes up 20 times in a row with a chance of one in a million.
 ROWS_COUNTED = 20
 """fewest rows by which a column that counts the rows is seen"""
 
 
+# A random walk falls eight times in a row with a chance of 1 in 256.
 CHANGES_MIN = 8
 """fewest changes by which a slow drain is seen"""
+# A client of one row has the same value in all of its rows, whatever the column holds.
 ROWS_OF_CLIENT_MIN = 5
 """fewest rows of a client by which a column is the same within it"""
 RISING_SHARE = 0.99
@@ -526,6 +538,7 @@ def _parts_of_time(cells: Mapping[str, _Cells]) -> list[str]:
     columns: list[str] = []
     for place, names in enumerate(_PARTS_OF_TIME):
         own = [name for name in cells if name.strip("# ").lower() in names and name not in columns]
+        # In lower case the month MM and the minute mm of weather buoys (NDBC) would be one name.
         if "MM" in cells and place == 1:
             own = ["MM"]
         if "mm" in cells and place == 4:
@@ -545,6 +558,7 @@ def _hours_beside(date: str, cells: Mapping[str, _Cells]) -> list[str]:
             continue
         is_hours = _are_hours(numbers, is_hour_named(name), days)
         is_clock = is_named("time", name) and bool(
+            # Hours times 100 and minutes, as 1345; 2400 is the end of a day.
             ((numbers >= 0) & (numbers <= 2400) & (numbers % 100 < 60) & (numbers % 1 == 0)).all()
         )
         if not is_hours and not is_clock:
@@ -618,6 +632,7 @@ def _client_column(cells: Mapping[str, _Cells], times: Sequence[str]) -> str | N
         # Names such as area and line are those of measured quantities as well, which have decimals.
         are_whole = bool((numbers == np.round(numbers)).all())
         values = len(set(column.texts))
+        # An id that hardly ever occurs twice names rows, not clients.
         come_back = len(column.texts) >= 5 * values
         # A reading with an empty cell would belong to no client.
         is_whole = len(column.texts) == len(column.all_texts)
@@ -978,5 +993,6 @@ def _interval(
         if name in last and time > last[name]:
             gaps.append(time - last[name])
         last[name] = time
+    # Not the mean, which one night without readings would move.
     interval = float(np.median(gaps)) if gaps else None
     return interval, read.order

@@ -155,6 +155,7 @@ def bounds_of(values: Floats, unit: str) -> tuple[float, float]:
     # category would reject a 2 that comes later.
     if set(np.unique(values).tolist()) == {0.0, 1.0}:
         return 0.0, 1.0
+    # Wider than the values that were seen, as later ones beyond the bounds are clipped.
     span = most - least or abs(most) or 1.0
     step = _nice(span / 10)
     low = math.floor((least - span / 10) / step) * step
@@ -188,6 +189,7 @@ def period_of(name: str, unit: str, values: Floats) -> float:
     least = float(values.min())
     most = float(values.max())
     for pattern, period in PERIODS.items():
+        # Of values on less than half of the circle nothing shows that they begin again.
         if pattern.fullmatch(name) and least >= 0 and period / 2 < most <= period:
             return period
     are_degrees = unit.lower() in DEGREES

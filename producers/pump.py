@@ -31,6 +31,8 @@ LINGER_S = 0.05
 """seconds after which readings due one by one are stored together: each store syncs the disk"""
 LINGER_READINGS = 250
 """readings that are stored together sooner: a store costs little beside what each of them costs"""
+# At 10 000 readings a second up to 0.05 s of the 0.30 s that a reading took (p99) were this wait;
+# with 20 ms at least, slower sources are stored as often as before.
 LINGER_LEAST_S = 0.02
 """seconds that are waited even so"""
 RETRY_LEAST_S = 0.1

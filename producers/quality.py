@@ -17,6 +17,8 @@ from shoal.kernels.arrays import Floats
 from shoal.producers.files.parsing import number_of
 from shoal.protocol.readings import RowsOfValues
 
+# Not uncertain, suspect or questionable: OPC and the flags of oceanography keep such values apart
+# from bad ones.
 BAD_WORDS: Final = ("bad*", "invalid*", "fail*", "error*", "fault*", "missing*")
 """what means bad where nothing else is set: words that systems write, in lower case"""
 QUALITY_MEANS: Final = (
@@ -26,6 +28,7 @@ BAD_QUALITY_MEANS: Final = (
     "what means bad there: words, beginnings of words as `bad*`, numbers and ranges of them as"
     f" `0..63`; none: {', '.join(f'`{word}`' for word in BAD_WORDS)}. Nothing there means good"
 )
+# A column named by mistake, such as one of times, has a new cell in every row.
 CELLS_KNOWN_MAX: Final = 4096
 """different cells whose meaning is kept"""
 _RANGE = re.compile(r"\s*(-?\d+)\s*\.\.\s*(-?\d+)\s*")

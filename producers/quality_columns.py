@@ -32,8 +32,10 @@ _KNOWN_WORDS = re.compile(
 """words on quality in use, as Good, BadNoCommunication, in lower case"""
 _OF_A_QUANTITY = frozenset({"air", "water", "power", "sleep", "sound", "light", "image"})
 """words before quality that make it a quantity of its own"""
+# The two highest bits of the byte are the quality: 3 good, 1 uncertain, 0 bad.
 OPC_GOOD = 192
 """smallest code of a good value of OPC in a byte; below 64 are bad ones, between them uncertain"""
+# The two highest bits of a status code are its severity: 0 good, 1 uncertain, 2 bad.
 UA_UNCERTAIN = 2**30
 """smallest code of OPC UA that is not good; twice of it is the smallest bad one"""
 
@@ -153,6 +155,7 @@ def _bad_numbers(noun: str, codes: Sequence[float], cells: Mapping[str, int]) ->
     is_clear = is_flag and cells[f"{most:.0f}"] >= MAJORITY * sum(cells.values())
     is_truth = _IS_TRUTH.fullmatch(noun) is not None or (is_clear and most == 1)
     lists = (
+        # The second range is that of the same codes where 32 bits are read with a sign.
         (is_ua, (f"{2 * UA_UNCERTAIN}..{4 * UA_UNCERTAIN - 1}", f"{-2 * UA_UNCERTAIN}..-1")),
         (low >= 0 and OPC_GOOD <= high <= 255, ("0..63",)),
         (is_truth and kinds <= {0.0, 1.0} and (kinds != {1.0} or not is_flag), ("0",)),

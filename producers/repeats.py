@@ -20,6 +20,7 @@ import click
 
 from shoal.errors import SettingsError
 
+# Not the whole file: one that a logger still appends to is longer at every start.
 BEGINNING_BYTES = 64 * 1024
 """most bytes by which a file is recognised"""
 FED_FILE = "fed.jsonl"

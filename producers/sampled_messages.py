@@ -37,6 +37,7 @@ from shoal.transports.kafka.settings import KafkaSettings
 MESSAGES_MAX = 4000
 ENOUGH = 200
 """messages after which a Kafka topic is not waited for"""
+# Whoever may publish chooses how deep objects are nested, and `_flatten` calls itself for each.
 DEPTH_MAX = 8
 UNREAD_MAX = 12
 """most fields that are listed as not read"""
@@ -117,6 +118,7 @@ def plan_of_mqtt(broker: str, topic_filter: str, options: Mapping[str, Any]) -> 
         raise SettingsError(f"--mqtt {broker}: write HOST or HOST:PORT")
     settings: dict[str, Any] = {"host": host, "port": int(port or 0), **_written_form(options)}
     unread: dict[str, str] = {}
+    # The broker would otherwise queue messages for a session that nobody takes up again.
     connection = MqttSettings(**settings, session_s=1)
     messages = _from_mqtt(connection, topic_filter, options["seconds"], unread)
     if not messages:
@@ -169,6 +171,7 @@ def _from_kafka(log: Log, topic: str, seconds: float, unread: dict[str, str]) ->
     from shoal.transports.kafka.consumer import check_codec  # noqa: PLC0415 - Kafka is an extra
 
     bounds = log.bounds(topic)
+    # Of every partition: with keys, all messages of a client are in one of them.
     of_partition = MESSAGES_MAX // len(bounds)
     at = {partition: max(first, end - of_partition) for partition, (first, end) in bounds.items()}
     until = time.monotonic() + seconds
@@ -202,6 +205,8 @@ def _from_mqtt(
         raise SettingsError(f"--topic {topic_filter}: {wrong}") from None
     until = time.monotonic() + seconds
     messages: list[Sampled] = []
+    # A broker closes the older of two connections with one client_id: the producer that runs must
+    # not lose its own.
     client_id = f"shoal-init-{secrets.token_hex(6)}"
     # With what is retained: of a sensor that sends rarely nothing else may come.
     with closing(Connection(settings, client_id, [topic_filter], with_retained=True)) as connection:
@@ -214,6 +219,7 @@ def _from_mqtt(
                 fields = _fields_of(message.payload, unread)
                 if fields is not None:
                     messages.append(Sampled(message.topic, fields, time.time()))
+            # A broker of MQTT 5 sends no more than `UNACKNOWLEDGED_MAX` messages without it.
             connection.acknowledge(received)
     return messages
 
@@ -224,6 +230,7 @@ def _fields_of(payload: bytes, unread: dict[str, str]) -> dict[str, Any] | None:
     `unread` gets path -> what it is for the fields that are no cells; "" is the whole message.
     """
     try:
+        # Some systems write a byte order mark first, which the parser of JSON refuses.
         text = payload.decode("utf-8-sig")
         if isinstance(number_of(text), float):
             return {"": text}
@@ -434,6 +441,7 @@ def _usual_gap(series: Iterable[Sequence[float]]) -> float | None:
 
 
 def _rounded(seconds: float) -> float:
+    # Two digits: gaps of a sample vary more, and people read the file.
     return float(f"{min(seconds, 86400.0):.2g}")
 
 

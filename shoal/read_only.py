@@ -56,7 +56,12 @@ class ReadOnlyFile:
         shared = self._state is not None and self._state.has_wal
         options = "mode=ro" if shared else "mode=ro&immutable=1"
         self.connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?{options}", uri=True, timeout=wait_s, isolation_level=None
+            # As a URI, in which a ? or % of the name is escaped: it would otherwise begin the
+            # options.
+            f"{path.absolute().as_uri()}?{options}",
+            uri=True,
+            timeout=wait_s,
+            isolation_level=None,
         )
 
     @property

@@ -49,6 +49,7 @@ PAUSE_S: Final = 0.02
 """pause before the next try; a clock of a file system may stand still for half of it"""
 LOG_WAIT_S: Final = 30.0
 """wait for a process that writes the log of the federation"""
+# It has the salts, which change whenever the write-ahead log begins anew.
 WAL_HEADER_BYTES: Final = 32
 HELPER: Final = "helper with "
 """beginning of the name of the owner of a helper's state, of which there must be no copy: what it
@@ -83,10 +84,13 @@ def back_up(folder: Path, out: Path) -> dict[str, Any]:
     part = beside(out, "part")
     shutil.rmtree(part, ignore_errors=True)
     try:
+        # For its owner alone: it gets raw readings, and the keys of noise.
         part.mkdir(mode=0o700, parents=True)
         manifest = _copy_all(folder, part)
         text = json.dumps(manifest, indent=1) + "\n"
         (part / MANIFEST).write_text(text, encoding="utf-8")
+        # On the disk before it has its name, so that a backup of this name is whole after a power
+        # cut.
         sync_tree(part)
         # A backup that was interrupted has another name.
         part.rename(out)
@@ -214,11 +218,14 @@ def _opened_together(
                 if database.path not in checkpoints:
                     file = opening.enter_context(closing(ReadOnlyFile(database.path)))
                     file.connection.execute("BEGIN")
+                    # BEGIN alone takes no lock: the moment of a transaction is that of its first
+                    # read.
                     file.connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
                     opened[database.path] = file
             for path in checkpoints:
                 _copy_with_wal(path, _target(path, folder, out))
             if before == [_stamp(path) for path in checkpoints]:
+                # Left open: their moment stays that of the checkpoints while they are copied.
                 stack.push(opening.pop_all())
                 return opened
         time.sleep(PAUSE_S)
@@ -246,6 +253,7 @@ def _stamp(path: Path) -> FileStamp:
                 header = file.read(WAL_HEADER_BYTES)
         except FileNotFoundError:
             pass
+        # A file from the future, as a clock that was set back leaves it, is not waited for.
         if not 0.0 <= time.time() - newest < PAUSE_S:
             state = path.stat()
             return FileStamp((state.st_ino, state.st_size, state.st_mtime_ns), wal_state, header)
@@ -272,6 +280,7 @@ def _target(path: Path, folder: Path, out: Path) -> Path:
     """The copy of a file, in a folder with the rights of its own."""
     target = out / path.relative_to(folder)
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Before it has content: otherwise it would have the rights of the umask while it is copied.
     if not target.exists():
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT, 0o600))
     return target
@@ -325,6 +334,7 @@ def _accepted_copy(path: Path) -> Accepted | None:
             f" {NUMBERS[database.kind]}; back it up with the version that has written it"
         )
     found = accepted(database)
+    # To read a checkpoint has put it into the mode of a write-ahead log again.
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA journal_mode = DELETE")
     return found

@@ -48,6 +48,7 @@ def _lock(path: Path) -> int:
     # struct flock of Linux on 64 bits: type, whence, start, length, and a process id that is 0.
     request = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, FIRST_BYTE, BYTES, 0)
     try:
+        # Without waiting: a process has its files open for as long as it runs.
         fcntl.fcntl(descriptor, getattr(fcntl, "F_OFD_SETLK", OFD_SETLK), request)
     except OSError:
         os.close(descriptor)

@@ -76,12 +76,15 @@ def restore(backup: Path, folder: Path, *, nothing_since: bool) -> dict[str, Any
             database = looked_at(path) if is_database(path) else None
             if database is not None:
                 accepted(database)
+        # Marked before the folder has its name: no kill leaves one without a mark that a client
+        # would run on.
         if not nothing_since:
             for client in manifest["clients"].values():
                 mark = part / client["folder"] / RESTORED
                 mark.write_text(f"{manifest['made_at']}\n", encoding="utf-8")
         sync_tree(part)
         if folder.exists():
+            # Not its content: what has come into the folder meanwhile makes this fail.
             folder.rmdir()
         part.rename(folder)
         sync_folder(folder.parent)

@@ -123,6 +123,8 @@ def undo(folder: Path) -> Path:
         present = {str(path.relative_to(folder)) for path in paths}
         for name in sorted(present | recorded.keys()):
             path = folder / name
+            # What was written last may stand in the write-ahead log alone, and the file be as it
+            # was.
             unchanged = name in present and digest_of(path) == recorded.get(name)
             if not unchanged or _has_content(wal_of(path)):
                 raise InvalidState(
@@ -131,6 +133,7 @@ def undo(folder: Path) -> Path:
                     f" {kept}, and start a client that has published since under a new name"
                 )
         exchange(kept, folder)
+        # Since the exchange this is the name of the upgraded folder.
         shutil.rmtree(kept)
     return kept
 
@@ -273,9 +276,11 @@ def copy_tree(source: Path, target: Path) -> None:
     """
 
     def ignored(folder: str, names: list[str]) -> list[str]:
+        # SQLite makes the index anew from the write-ahead log.
         return [name for name in names if name.endswith("-shm") or name == MARKER]
 
     try:
+        # Links stay links: what they name lies elsewhere, and is not upgraded.
         shutil.copytree(source, target, symlinks=True, ignore=ignored)
     except shutil.Error as several:
         # It collects the errors of all files; the first one tells enough.
@@ -284,6 +289,7 @@ def copy_tree(source: Path, target: Path) -> None:
     for path in (target, *target.rglob("*")):
         found = source / path.relative_to(target)
         owner = found.lstat()
+        # What root copies is root's: the user of the service could not write it.
         if (owner.st_uid, owner.st_gid) != (os.geteuid(), os.getegid()):
             os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
@@ -314,6 +320,7 @@ def digest_of(path: Path) -> str:
 def exchange(one: Path, other: Path) -> None:
     """Exchange the names of two folders in one step. Raises `SettingsError` where the system
     cannot."""
+    # With a copy of errno of its own, which Python's calls in between do not change.
     library = ctypes.CDLL(None, use_errno=True)
     rename = getattr(library, "renameat2", None)
     failed = rename is None or rename(

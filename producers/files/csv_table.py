@@ -44,6 +44,7 @@ QUOTED_LINES_MAX = 100
 """most lines of one quoted cell; one with more has a quote that is not closed"""
 
 
+# A file of another form would otherwise write a line of log for each of its rows.
 ROWS_NAMED_MAX = 10
 """most broken rows of one kind that the log names"""
 

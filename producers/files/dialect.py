@@ -189,6 +189,7 @@ def encoding_of(head: bytes) -> str:
             return name
     # Digits and delimiters have a zero byte in UTF-16.
     for first, name in ((1, "utf-16-le"), (0, "utf-16-be")):
+        # Half of the characters: the other half may be names in other scripts.
         if head[first::2].count(0) > len(head) // 4:
             return name
     try:

@@ -59,6 +59,7 @@ DAY_S = 86_400.0
 # reading that is a little out of order goes back by less.
 FOLD_S = 900.0
 """seconds by which the clock steps back, at least, where the second pass of an hour begins"""
+# Without CST, which is in use in China and in North America, and IST, in India, Israel and Ireland.
 _ABBREVIATIONS = {
     **{"CET": "+01:00", "MEZ": "+01:00", "CEST": "+02:00", "MESZ": "+02:00", "WET": "+00:00"},
     **{"WEST": "+01:00", "EET": "+02:00", "EEST": "+03:00", "BST": "+01:00", "MSK": "+03:00"},
@@ -234,6 +235,7 @@ class TimeReader:
         if self._compact and _COMPACT.fullmatch(text):
             clock = f"T{text[8:]}" if len(text) > 8 else ""
             return datetime.fromisoformat(text[:8] + clock)
+        # ISO 8601 first: it has one order of day and month, whatever that of other dates is.
         return _iso(text) or _written(text, self.order)
 
     def sentence(self) -> str:
@@ -293,6 +295,7 @@ def time_reader(
     return TimeReader(
         options,
         dates.order,
+        # Only where all times are so: among epochs a number of eight digits is none of them.
         compact=0 < dates.digits == dates.seen,
         serial=0 < dates.serial == dates.seen,
     )
@@ -521,6 +524,7 @@ def _with_clock(written: re.Match[str], year: int, month: int, day: int) -> date
         year += 2000 if year < 69 else 1900
     hour = int(written["hour"] or 0)
     if written["half"] is not None:
+        # 12 AM is midnight, and 12 PM is noon.
         hour %= 12
         if written["half"] in "Pp":
             hour += 12

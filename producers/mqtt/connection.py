@@ -109,6 +109,8 @@ class Connection:
         """The next messages; waits up to `timeout_s` for the first."""
         end = self._steady() + timeout_s
         left = timeout_s
+        # Once also with a timeout of 0: nothing else reads from the socket, or keeps the connection
+        # alive.
         while not self._inbox and left >= 0:
             # It may return early, without a message.
             self._loop(left)
@@ -254,6 +256,7 @@ def _client(settings: MqttSettings, client_id: str) -> Client:
         # MQTT 5 asks for the earlier session when it connects, 3.1.1 by this.
         clean_session=None if is_version_5 else False,
         protocol=MQTTv5 if is_version_5 else MQTTv311,
+        # The caller makes a new connection: it has to see whether the broker has kept the session.
         reconnect_on_failure=False,
         # A message is acknowledged once its readings are stored, and not when it has arrived.
         manual_ack=True,

@@ -44,9 +44,11 @@ from shoal.transports.base import Log, TopicSettings
 
 DELIVERIES_MAX = 1024
 """newest deliveries that are recognised when repeated: more than are sent unacknowledged"""
+# Doubles of seconds since 1970 are 2.4e-7 apart: a much smaller step would be lost in rounding.
 TICK_S = 1e-6
 """seconds between the times of two messages when the clock does not advance"""
 STATE_VERSION = 3
+# Among `DELIVERIES_MAX` of them a message is taken for another one with a chance of 2**-54.
 DIGEST_BYTES = 8
 """bytes of the digest of a delivery"""
 

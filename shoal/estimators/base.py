@@ -202,6 +202,8 @@ def as_table(X: ArrayLike, gaps: bool = False) -> Floats:
                 f"X has {int(np.isinf(array).sum())} cells that are inf; only NaN is a missing "
                 "value"
             )
+        # Its other checks hold for the values that are there, and it refuses NaN: 0 stands for a
+        # gap.
         check_rows(np.where(np.isnan(array), 0.0, array), None)
         return np.ascontiguousarray(array, dtype=np.float64)
     return check_rows(array, None)
@@ -243,6 +245,7 @@ def _unmasked(X: Any) -> Any:
     if not np.ma.isMaskedArray(X):
         return X
     if X.dtype.kind in "biuf":
+        # As doubles: whole numbers have no NaN.
         return np.where(np.ma.getmaskarray(X), np.nan, X.data.astype(np.float64))
     filled = X.data.astype(object)
     filled[np.ma.getmaskarray(X)] = None
@@ -617,6 +620,7 @@ class Progress:
         self._unit = unit
         self._at_most = at_most
         self._max_seconds = max_seconds
+        # Of a steady clock: that of the day may be set while a long fit runs.
         self._start = self._shown = time.monotonic()
         self._done = 0
         self._line = ""

@@ -110,6 +110,7 @@ class ClusterTree(IdentityEstimator):
         "it measures how many successive rows count as one, which a weight would decide "
         "beforehand; give a row as often as it came"
     )
+    # A single row has no neighbour, and so no density.
     ROWS_MIN = 2
 
     def __init__(  # noqa: PLR0913 - scikit-learn's convention: every parameter by its name

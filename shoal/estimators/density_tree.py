@@ -225,6 +225,7 @@ class DensityTree(IdentityEstimator):
     def _warn(self, rows: Floats) -> None:
         if not self._warned and len(rows) >= WARNED_ROWS_MIN:
             bounds = self._bounds(rows.shape[1])
+            # Copies: the bounds themselves may be views of one number for all features.
             low = bounds.low.copy()
             high = bounds.high.copy()
             # Values of circular features are wrapped, and never clipped.

@@ -21,6 +21,7 @@ __all__ = ["SCALE_ROWS", "Scale", "ScaledFederation", "check_scale", "given_boun
 
 BOUNDS = "bounds"
 ROBUST = "robust"
+# The quartiles of 500 rows of a normal distribution have a standard error of 0.06 deviations.
 SCALE_ROWS: Final = 500
 """rows of a stream that decide its scale"""
 QUARTILES_PER_DEVIATION: Final = 1.349
@@ -83,6 +84,8 @@ def scale_of(rows: Floats, scale: str, bounds: Any = None) -> Scale:
         return _scale(low, _span(low, rows.max(axis=0)))
     lower, origin, upper = np.quantile(rows, [0.25, 0.5, 0.75], axis=0)
     unit = (upper - lower) / QUARTILES_PER_DEVIATION
+    # Where one value fills half of the rows, as of a valve that is mostly closed, quartiles
+    # coincide.
     return _scale(origin, np.where(unit > 0, unit, rows.std(axis=0)))
 
 

@@ -28,6 +28,7 @@ from shoal.kernels.constants import (
 BLOCK_ROWS = 64
 """rows of a table of distances that are worked on at a time: what is computed from them stays in a
 core's cache"""
+# Finite, as it is multiplied by truth values: infinity times 0 would be NaN.
 FAR = np.float32(1e30)
 """a squared distance beyond all others"""
 SAMPLE_POINTS = 128
@@ -35,6 +36,7 @@ SAMPLE_POINTS = 128
 SHARE_OF_LEARNING: Final = 0.2
 """time to find a point's core distance, or its edge of the tree, relative to that in which CA+
 learns a row"""
+# One bit fewer than a single holds: rounding each mass may carry the sum beyond its power of two.
 MASS_BITS: Final = 23
 """masses are counted in units of 2^-23 of what the sum of all is rounded up to, so that 32 bits
 hold every sum"""
@@ -162,6 +164,7 @@ def _reached(near: Singles, masses: Floats, wanted: float) -> tuple[Floats, Bool
     high = held[row, at]
     # Between two points of equal mass nothing is to be interpolated; the floor divides by no zero.
     share = np.clip((wanted - low) / np.maximum(high - low, 1e-300), 0.0, 1.0)
+    # The mass grows linearly over the distance, and these are squares.
     inner = np.sqrt(near[row, at - 1])
     outer = np.sqrt(near[row, at])
     return (inner + share * (outer - inner)) ** 2, held[:, -1] >= wanted
@@ -423,6 +426,8 @@ class _ListedGroups:
         forced_edge = first if even_if_heavy else -1
         for number in range(first, len(self._edges)):
             a, b = self._edges[number]
+            # Path halving (Tarjan and van Leeuwen 1984). Targets are assigned from the left, so
+            # `root[a]` is that of the point before.
             while root[a] != a:
                 root[a] = a = root[root[a]]
             while root[b] != b:
@@ -433,6 +438,8 @@ class _ListedGroups:
                 return HeavyMerge(number, (a, b), (np.array(members[a]), np.array(members[b])))
             root[b] = a
             mass[a] += mass[b]
+            # The shorter list is appended, so that a point is moved log2 k times at most; of equal
+            # ones the second comes first, as in the compiled form.
             if len(members[a]) <= len(members[b]):
                 members[a], members[b] = members[b], members[a]
             members[a] += members[b]
@@ -454,6 +461,7 @@ class _CompiledGroups:
         self._edges = np.ascontiguousarray(edges)
         self._core = cores
         self._heavy = heavy.astype(np.float64)
+        # `astype` copies: the kernel adds masses up in place.
         self._mass = masses.astype(np.float64)
         self._root = at.copy()
         self._lists = np.stack([np.ones_like(at), at, at])

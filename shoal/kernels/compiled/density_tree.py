@@ -55,7 +55,9 @@ AROUND = types.void(
 TREE = types.void(
     CONST_FLOAT32_2D, CONST_INT32_2D, CONST_FLOAT32_1D, INT64_1D, INT64_2D, FLOAT32_1D
 )
+# The greatest whole number of 32 bits, above the bits of every distance: infinity is 0x7F800000.
 LIMIT_MAX = 0x7FFFFFFF
+# The exponent of a single begins at bit 23.
 TWICE_AS_FAR = 1 << 24
 """added to the bits of a squared distance, it is four times that distance"""
 NEARLY = 1 << 22

@@ -89,6 +89,7 @@ class SqliteLogReader(SqliteLog):
 
         def read() -> tuple[Sequence[Record], Positions]:
             if self._found(topic) is None and topic in self._declared:
+                # As long as any log without new records waits: a caller that polls must not spin.
                 time.sleep(timeout_s)
                 return [], dict(at)
             return super(SqliteLogReader, self).read(topic, at, limit, timeout_s)
