@@ -186,6 +186,7 @@ def init_command(files: tuple[Path, ...], **options: Any) -> None:
     for remark in [*_remarks(plan), *people, *_clipped(plan, out)]:
         click.echo(remark)
     text = federation_file(plan)
+    # What cannot be is refused here, before there is a file, and not by the command that reads it.
     parse_contract(tomllib.loads(text), str(out))
     if options["diff"]:
         before = []
@@ -196,6 +197,7 @@ def init_command(files: tuple[Path, ...], **options: Any) -> None:
             click.echo(line)
         return
     try:
+        # Also a file that has come since this command began is not overwritten.
         with out.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:

@@ -55,13 +55,9 @@ class ReadOnlyFile:
         self._state = state_of(path)
         shared = self._state is not None and self._state.has_wal
         options = "mode=ro" if shared else "mode=ro&immutable=1"
+        # As a URI, in which a ? or % of the name is escaped: it would otherwise begin the options.
         self.connection = sqlite3.connect(
-            # As a URI, in which a ? or % of the name is escaped: it would otherwise begin the
-            # options.
-            f"{path.absolute().as_uri()}?{options}",
-            uri=True,
-            timeout=wait_s,
-            isolation_level=None,
+            f"{path.absolute().as_uri()}?{options}", uri=True, timeout=wait_s, isolation_level=None
         )
 
     @property

@@ -39,6 +39,8 @@ class ParquetTable:
             row_bytes = 1.0
             for number in range(file.metadata.num_row_groups):
                 group = file.metadata.row_group(number)
+                # By the size before compression, which a batch has in memory, and the group with
+                # the longest rows.
                 row_bytes = max(row_bytes, group.total_byte_size / max(1, group.num_rows))
             self._batch_rows = max(1, min(BATCH_ROWS, int(BATCH_BYTES / row_bytes)))
             # Kept once each: a long text repeated is a few bytes of the file.

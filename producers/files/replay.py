@@ -42,6 +42,8 @@ class AssignedRows(NamedTuple):
 
 
 NO_ROWS = AssignedRows((), ())
+# A day above 12, by which it is known, comes within twelve days: within these rows from a reading
+# every 6 s on.
 ROWS_UNDERSTOOD = 200_000
 """most rows of a file that are read to find whether days or months come first"""
 
@@ -520,6 +522,7 @@ class Span:
         covered = (self.last or 0.0) - (self.first or 0.0)
         if covered <= 0:
             return 1.0
+        # There are two rows at least, as they cover some time: the divisor is not 0.
         return covered * self.rows / (self.rows - 1)
 
 

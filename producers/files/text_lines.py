@@ -67,6 +67,8 @@ def _blocks_of_lines(path: Path, encoding: str) -> Iterator[list[str]]:
         begun = _BegunLine()
         held = ""
         while piece := file.read1(PIECE_BYTES):
+            # With newline="", as the csv module wants it: a line break within quotes stays as it
+            # was written.
             lines = StringIO(held + decode(piece), newline="").readlines()
             # The last line may go on, also after a \r, which is held back: a \n may follow.
             rest = lines.pop() if lines and lines[-1][-1] != "\n" else ""

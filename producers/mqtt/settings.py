@@ -78,6 +78,8 @@ class MqttSettings(SourceSettings):
         description="of the session; none: `shoal-`federation`-`client, `shoal-`federation for"
         " several clients; `{client}`: its name",
     )
+    # 2**32 - 1 would be a session without an end (MQTT 5, 3.1.2.11.2), for which a broker collects
+    # messages for ever.
     session_s: int = Field(
         default=604800,
         ge=1,

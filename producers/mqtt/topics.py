@@ -15,6 +15,7 @@ TOPICS_MAX = 10_000
 """topics that match a wildcard and are remembered"""
 
 
+# MQTT writes the length of a text in 16 bits.
 TOPIC_BYTES_MAX = 65535
 """longest topic of MQTT"""
 

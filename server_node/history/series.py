@@ -96,6 +96,8 @@ def difference(before: Series, after: Series, width_s: int) -> Difference:
         worth = np.maximum(n / inflation, WORTH_MIN)
         # The mean of correlated bins follows them, so that they vary around it less than around the
         # true one.
+        # Where correlation takes nearly all bins the divisor stays above 0, and the variance at
+        # most eight times that of independent ones.
         freedom = np.maximum(n - inflation - slots / 2, n / 8)
         worths.append(worth)
         errors.append((deviations**2).sum(axis=0) / freedom / worth)

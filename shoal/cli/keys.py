@@ -65,6 +65,7 @@ def new(file: Path, name: str, rotate: bool, as_json: bool) -> None:
         )
     key = secrets.token_bytes(KEY_BYTES)
     # The server's file first: the server must know a key before anything is signed with it.
+    # Each place once: client and server of one machine may name the same file.
     for place in dict.fromkeys(reversed(places.values())):
         write_keys(place, [key, *existing.get(place, [])])
     if as_json:

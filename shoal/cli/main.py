@@ -296,6 +296,7 @@ def _run() -> NoReturn:
 
 
 def _fail(exit_code: int, message: str) -> NoReturn:
+    # By the arguments themselves: an error of usage comes before options are known.
     if "--json" in sys.argv:
         line = json.dumps({"error": message, "exit_code": exit_code})
     else:

@@ -44,7 +44,12 @@ class Table(BaseModel):
     """One table of a federation file. Unknown names are errors, and values do not change."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, allow_inf_nan=False, str_strip_whitespace=True
+        # Neither infinity nor NaN: the digest of a contract is of its JSON, which has no such
+        # numbers.
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        str_strip_whitespace=True,
     )
 
 
@@ -96,6 +101,7 @@ def parse_table(form: type[T], table: dict[str, Any], source: str) -> T:
     try:
         return form.model_validate(table)
     except ValidationError as error:
+        # Without the input: it may be a secret, and errors are printed and logged.
         details = error.errors(include_url=False, include_input=False)
         # When the only entry of a list is wrong the list also counts as too short: the error of the
         # entry is enough.

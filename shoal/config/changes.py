@@ -58,6 +58,7 @@ def common_places(before: Contract, after: Contract) -> CommonPlaces:
             continue
         if _measure(feature) == _measure(before.features[earlier]):
             pairs.append((earlier, place))
+    # Without a common feature the array of pairs would have one dimension, and no two columns.
     old, new = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     low = before.bounds.low[old]
     high = before.bounds.high[old]

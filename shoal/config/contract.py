@@ -498,6 +498,7 @@ class Contract(Table):
         only when it is written.
         """
         # With a prefix of its own, so that a digest of other bytes is never that of a contract.
+        # 128 bits: to find two contracts of one digest takes 2^64 attempts.
         return hashlib.sha256(b"shoal contract 1\0" + self.agreed_json().encode()).hexdigest()[:32]
 
     def agreed_json(self) -> str:

@@ -106,6 +106,8 @@ class Access:
         ends, _, _ = value.partition(".")
         if (
             not re.fullmatch(r"[0-9]{1,12}", ends)
+            # No later than a session that begins now would end: one of a clock that was far ahead
+            # would last.
             or not self.clock() < int(ends) <= self.clock() + SESSION_S + 1
         ):
             return False
@@ -175,6 +177,7 @@ LOGIN_PAGE = (Path(__file__).parent / "login.html").read_text(encoding="utf-8")
 _STYLE = LOGIN_PAGE.partition("<style>")[2].partition("</style>")[0]
 _STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 LOGIN_POLICY = (
+    # The style by its hash: none that was brought into the page applies.
     f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'"
 )

@@ -112,6 +112,7 @@ CLIENTS_LIMIT = Parameter(
     "clients at most, by default 1000",
 )
 
+# A shorter response fits into one packet of a network as it is.
 COMPRESSED_FROM_BYTES = 1000
 COMPRESSION_LEVEL = 6
 """responses are compressed for a client that takes gzip; an event stream is not"""

@@ -142,6 +142,7 @@ class Listener(socket.socket):
             if error.errno not in _EXHAUSTED:
                 raise
             self._make_room()
+            # After the error itself asyncio would accept nothing for a second.
             raise BlockingIOError from None
         # `detach`, as the descriptor now belongs to this object: the first one would close it when
         # it is collected.
@@ -350,6 +351,7 @@ def network_of(address: str) -> str:
         parsed = ip_address(address)
     except ValueError:
         return address
+    # Addresses of version 4 in the form of version 6 are in one network of 64 bits, all of them.
     if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is None:
         return str(IPv6Address(int(parsed) >> 64 << 64))
     return address
@@ -439,6 +441,8 @@ class WebServer:
             http="h11",
             ws="none",
             lifespan="off",
+            # uvicorn would otherwise give its loggers handlers of their own, beside those of the
+            # events.
             log_config=None,
             log_level="warning",
             access_log=False,
