@@ -158,6 +158,7 @@ class Number:
 
     def read(self, name: str, value: Any, sizes: Sizes) -> float:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        # Put so that NaN, which compares to nothing, is refused.
         if not is_number or not self.above < value < math.inf:
             raise InvalidState(f"{name} must be a finite number above {self.above}")
         if value < self.least:

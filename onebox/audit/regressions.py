@@ -163,6 +163,7 @@ def audit_copies(config: Config, folder: Path, readings: Floats) -> EventFinding
 def _write(config: Config, values: Floats, clock: Callable[[], float] = lambda: NOW) -> None:
     """Readings (n, d) into a client's log, each of a user of its own."""
     with closing(
+        # Not durable: the scratch folder of an audit that a power cut ends is of no use.
         SqliteLog(config.client.folder / NAME / "readings.db", durable=False, clock=clock)
     ) as log:
         log.ensure(READINGS, readings_settings(config.client))

@@ -156,6 +156,7 @@ def rules_of(base: RuleBase, names: Sequence[str]) -> list[Rule]:
     not.
     """
     total = float(base.mass.sum())
+    # Stable: rules of equal mass stand in the same order on every machine.
     heaviest = np.argsort(-base.mass, kind="stable").tolist()
     return [_rule(base, names, number, total) for number in heaviest if base.mass[number] > 0]
 

@@ -541,6 +541,7 @@ class PrivacyMode(ABC):
 
     def sum_of_epsilons(self, epsilons: Sequence[float]) -> float:
         """The epsilon of a unit in several streams of what is published."""
+        # Rounded once, so that the order of the models does not change the sum.
         return math.fsum(epsilons)
 
     def epsilon_spent(self) -> tuple[float, float]:
@@ -608,6 +609,8 @@ class PrivacyMode(ABC):
         """
         digest = hashlib.sha256(f"shoal noise 1;{self.mechanism_name};{self.bounds.d};".encode())
         for array in (self.bounds.low, self.bounds.high, np.array(self.epsilon_per_feature())):
+            # The same bytes on every machine: a client that moves to another one must not have
+            # other noise.
             digest.update(array.astype("<f8").tobytes())
         digest.update(self.table_digests())
         return digest.digest()

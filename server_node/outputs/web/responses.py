@@ -40,6 +40,7 @@ async def in_thread(function: Callable[[*Given], Result], *given: *Given) -> Res
 
 async def read_body(request: Request, bytes_max: int) -> bytes:
     """The whole body. Raises `HTTPException` (413) for a longer one."""
+    # Counted as they come: a request need not say how long its body is, and may say anything.
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -50,10 +51,14 @@ async def read_body(request: Request, bytes_max: int) -> bytes:
     return bytes(body)
 
 
+# `frame-ancestors` is against a page of another site that lays itself over this one, so that a
+# person who clicks there names or mutes clusters here.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+# The last two keep pages of other sites from loading what is served here as an image or a script,
+# and from keeping a handle of a window that shows it.
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",

@@ -80,6 +80,7 @@ def cluster_arrays(
         "identity": identity,
         "centre": _cluster_means(extent.mean, mass, cluster, circular),
         "centre_mass": np.bincount(cluster, weights=mass) * readings,
+        # The noise of private counts may put their sum below 0.
         "recent": np.maximum(recent, 0.0),
         "active": np.array([known.active for known in clusters], dtype=np.bool_),
         "parent": np.array([known.parent for known in clusters], dtype=np.int64),

@@ -194,6 +194,7 @@ class PairCounter:
         depend on readings of another.
         """
         name, turn = cohort or (client, number)
+        # Each client begins with another kind, so that at any time all kinds are counted.
         start = int.from_bytes(hashlib.shake_256(b"kinds" + name).digest(4), "little")
         kind = (start + turn) % (len(LAGS) * self._d)
         feature = kind // len(LAGS)

@@ -215,6 +215,7 @@ def standardized(features: Floats, columns: Columns, w: int) -> Floats:
     if w == 1:
         return mean
     deviation = features[:, d : 2 * d]
+    # Roughness is kept relative to the deviation: the sum of both logarithms is its own.
     rough = np.log(np.exp(deviation + features[:, 2 * d : 3 * d]) / columns.spread + FLOOR)
     deviation = np.log(np.exp(deviation) / columns.spread + FLOOR)
     slope = np.clip(features[:, 3 * d :] / columns.spread, -2 * READING_MAX, 2 * READING_MAX)

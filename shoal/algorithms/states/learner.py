@@ -206,6 +206,7 @@ class StateLearner:
         self._seen = is_used[-1].copy()
         rows = np.where(is_used, self._waiting, self.memory.mean)
         self._blocks.add((rows - self.memory.mean) / self.memory.spread)
+        # A view would keep all that has waited in memory.
         self._waiting = self._waiting[:0].copy()
 
     @property
@@ -277,6 +278,7 @@ class StateLearner:
         if len(new) == 1 and len(old):
             # What is one state now goes on in the largest of its parts.
             number[0] = old[int(table[:, 0].argmax())]
+        # In the order in which they appear in the stream, so that new numbers follow from it alone.
         appearance = np.argsort([runs[runs[:, 2] == state, 0].min() for state in new])
         for place in appearance.tolist():
             if number[place] == NO_STATE:
@@ -314,6 +316,8 @@ class StateLearner:
             own = state == number
             if own.any():
                 centre = level[own].mean(axis=0)
+                # Where nothing varies, rounding may put the mean of squares below the square of the
+                # mean.
                 variance = np.maximum(square[own].mean(axis=0) - centre**2, 0.0)
                 mean[place] = centre * self.memory.spread + self.memory.mean
                 deviation[place] = np.sqrt(variance) * self.memory.spread
