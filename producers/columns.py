@@ -125,6 +125,7 @@ _HAS_CLOCK = re.compile(r"\d[ T]\s*\d{1,2}[:.h]\d{2}")
 # rise as well: so the range is bounded on both sides, unlike that of columns named as times.
 EPOCHS = (946_684_800.0, 2_208_988_800.0)
 """seconds since 1970 of 2000 and of 2040"""
+# Not all: a damaged line or a footer must not hide the column of times.
 TIMES_SHARE = 0.95
 """share of a column's cells that are times where it is a column of times"""
 # Where readings that lack a value are dropped, such a feature would take half of them with it.
@@ -173,10 +174,12 @@ CATEGORY_CHARS_MAX = 32
 """most characters of one"""
 WORD_CHARS_MAX = 40
 """most characters of a word that stands for "no value" among numbers"""
+# A word that occurs less often may be damage, which as "no value" would be no fault any more.
 WORD_CELLS_MIN = 3
 """fewest cells with such a word"""
 CODE_CELLS_MIN = 3
 """fewest cells with a number that stands for "no value" """
+# The range of fewer values is small by chance, and a further true value far beyond it.
 CODE_VALUES_MIN = 10
 """fewest other values by which that is seen"""
 # A random walk goes up 20 times in a row with a chance of one in a million.
@@ -587,6 +590,7 @@ def _are_hours(numbers: Floats, is_named_so: bool, days: Sequence[str]) -> bool:
     steps = np.diff(numbers)
     if not len(steps) or not same_day.any() or len(np.unique(numbers)) < HOURS_SEEN:
         return False
+    # Not all days: after a gap one may begin later than the day before has ended.
     return bool((steps[same_day] >= 0).mean() > TIMES_SHARE and (steps[~same_day] < 0).mean() > 0.5)
 
 
@@ -789,6 +793,7 @@ def _na_words(columns: Iterable[_Cells], categories: Collection[str]) -> tuple[s
     """
     words: Counter[str] = Counter()
     for column in columns:
+        # The words of a column of texts stand for what they say.
         if len(column.numbers) and np.isfinite(column.numbers).mean() >= 1 - MISSING_MAX:
             words.update(column.words)
     na_words = []
@@ -810,6 +815,7 @@ def _column(name: str, cells: _Cells, times: Sequence[str], client: str | None) 
         return Column(name, "time", reason, examples)
     if name == client:
         return Column(name, "client", f"names {len(set(cells.texts))} clients", examples)
+    # Before categories, as classes are few texts that come back often, too.
     if _NAMES["label"].fullmatch(name.lower().strip()):
         return Column(name, "label", "a class, by its name; left out", examples)
     numbers = cells.numbers[np.isfinite(cells.numbers)]
@@ -904,6 +910,7 @@ def _rows_of_clients(cells: Mapping[str, _Cells], client: str | None) -> list[li
 def _no_measurement(name: str, cells: _Cells, groups: Sequence[Sequence[int]]) -> str:
     """Why a column of changing values is no measured quantity; "" for one that may be."""
     end = name.lower().replace('"', "").strip("# ")
+    # As a feature it would make clusters of clients, whatever they measure.
     if len(groups) > 1 and all(len({cells.all_texts[row] for row in own}) == 1 for own in groups):
         return "the same within each client"
     last = re.split(r"[.:/]", unit_of(end)[0])[-1].strip()
@@ -918,8 +925,10 @@ def _no_measurement(name: str, cells: _Cells, groups: Sequence[Sequence[int]]) -
 
 def _counts_up(cells: _Cells, groups: Sequence[Sequence[int]]) -> str:
     """Whether a column counts up, for each client or for several that take turns, as a reason."""
+    # Between the rows that are spread over the file others are left out, and steps mean nothing.
     head = cells.head
     series = [head[[row for row in own if row < len(head)]] for own in groups] or [head]
+    # It never comes back to a value, so that clusters would be spans of time.
     if all(map(_rises, series)):
         return "a counter"
     is_whole = bool((head == np.round(head)).all())

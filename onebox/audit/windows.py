@@ -286,6 +286,7 @@ def _neighbours_in_a_value(rows: Floats, changed: Bools) -> Iterator[tuple[str, 
     differ in their contents alone, where `changed` (n,)."""
 
     def damaged(place: int, reading: Reading) -> bytes:
+        # The byte with which no value of MessagePack begins.
         return b"\xc1" if changed[place] else reading.encode()
 
     def dated(place: int, reading: Reading) -> bytes:

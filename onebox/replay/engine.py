@@ -27,6 +27,7 @@ FOLDER: Final = "sorting"
 
 def part_of(client: str, parts: int) -> int:
     """The part that a client is in, of `parts`. Spark has the same function, crc32."""
+    # Not `hash`, which differs in each process: all workers must find a client in the same part.
     return zlib.crc32(client.encode()) % parts
 
 

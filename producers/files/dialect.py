@@ -261,6 +261,7 @@ def _are_spaced(lines: Sequence[str]) -> bool:
             numbers += (
                 _NUMBER.fullmatch(cell) is not None or _CLOCK_OR_DAY.fullmatch(cell) is not None
             )
+    # Spaces separate the words of prose as well, which has few numbers.
     return numbers >= len(alike) * width / 2
 
 

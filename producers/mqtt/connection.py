@@ -25,6 +25,7 @@ try:
 except ImportError:
     raise MissingExtra("MQTT", "mqtt") from None
 
+# Not 0, with which messages are lost; repeats, which 1 allows, are recognised by `MqttIngest`.
 QOS = 1
 CONNECT_S = 10.0
 KEEP_ALIVE_S = 20
@@ -138,6 +139,8 @@ class Connection:
         with suppress(OSError, ValueError):
             self._client.disconnect()
             if self._client.socket() is not None:
+                # Sends what `disconnect` has written, so that the broker need not wait for the
+                # keep-alive.
                 self._client.loop(0.0)
 
     def _connect(self) -> None:

@@ -354,6 +354,7 @@ def whole_weights(weights: Floats, points_of: Ints) -> Ints:
         return np.empty(0, dtype=np.int64)
     filled = points_of[points_of > 0]
     starts = np.cumsum(filled) - filled
+    # Clients claim these weights: relative to the largest of an update, so that no sum overflows.
     largest = np.repeat(np.maximum.reduceat(weights, starts), filled)
     shares = np.divide(
         weights, largest, out=np.zeros(len(weights)), where=(largest > 0) & (largest < math.inf)
