@@ -74,6 +74,7 @@ _SUFFIX = re.compile(
 )
 
 
+# As HOBO loggers write them: Temp, °C (LGR S/N: 1, SEN S/N: 2).
 _OF_LOGGER = re.compile(r"\s*\([^)]*\b(S/N|SN|serial)\b[^)]*\)\s*$", re.IGNORECASE)
 """serial numbers of the logger and the sensor, behind the name of a quantity"""
 _AFTER_COMMA = re.compile(r"^(?P<name>[^,]+),\s*(?P<unit>[^\s,]{1,12})$")

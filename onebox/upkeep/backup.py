@@ -168,6 +168,7 @@ def _unpublished(databases: Iterable[Database | Held]) -> Iterator[None]:
     """Nobody publishes in a log of a federation until the block ends."""
     with ExitStack() as stack:
         for database in databases:
+            # To a log that no process has open nothing is published.
             if _is_federation_log(database) and _is_open(database.path):
                 stack.enter_context(_write_locked(database.path))
         yield

@@ -121,6 +121,7 @@ def undo(folder: Path) -> Path:
     with locked(paths):
         recorded: dict[str, str] = json.loads((folder / MARKER).read_text("utf-8"))["files"]
         present = {str(path.relative_to(folder)) for path in paths}
+        # Of both: a file that has come since, or has gone, is a change as well.
         for name in sorted(present | recorded.keys()):
             path = folder / name
             # What was written last may stand in the write-ahead log alone, and the file be as it
@@ -145,6 +146,7 @@ def beside(folder: Path, ending: str) -> Path:
 
 def _check_folder(folder: Path) -> None:
     """Raises `SettingsError` for a folder that cannot be exchanged with another one."""
+    # The exchange would be of the link, and not of the folder that it names.
     if not folder.is_dir() or folder.is_symlink():
         raise SettingsError(f"{folder}: not a folder; name the one that holds the files")
     if os.path.ismount(folder):

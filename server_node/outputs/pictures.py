@@ -200,6 +200,7 @@ def _cluster(figure_type: Any, picture: Picture, cluster: PicturedCluster) -> An
         feature = picture.contract.features[position]
         shown = values[:, position]
         if feature.kind != "circular":
+            # Noise can put nodes outside of the bounds, where no value can be.
             shown = np.clip(shown, feature.low, feature.high)
         low = float(shown.min())
         high = float(shown.max())

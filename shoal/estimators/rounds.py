@@ -405,6 +405,7 @@ def weights_by_client(
         sample_weight = np.concatenate(sample_weight)
     weights = weights_of(sample_weight, sum(sizes))
     if position is not None:
+        # `position` has where each row stands in the tables: the inverse brings its weight there.
         weights = weights[np.argsort(position)]
     return np.split(weights, np.cumsum(sizes)[:-1])
 

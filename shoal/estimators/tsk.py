@@ -190,6 +190,7 @@ class FederatedTSK(
         `NotFittedError` before `fit`."""
         self._require_fit("predict")
         rows = self._as_learnt(X)
+        # No prediction depends on it, and a row of the algorithm needs a finite number there.
         target = np.full(len(rows), self.params_["origin"][-1])
         return self._regression().predict(self.params_, np.column_stack([rows, target]))
 

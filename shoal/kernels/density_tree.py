@@ -80,6 +80,7 @@ class Neighbours:
         if compiled is not None and k > 1:
             return self._compiled(compiled, masses, wanted, min(k, 4 + int(expected)))
         if not self._near:
+            # Too few are looked for once more, three times as many; too many are sorted in vain.
             q = min(k, 8 + int(2.5 * expected))
             self._near = [_nearest(self._squared[rows], q) for rows in blocks(k)]
         parts = zip(blocks(k), self._near, strict=True)
@@ -212,6 +213,7 @@ def _nearest_denser(squared: Singles, cores: Singles) -> tuple[Ints, Ints, Bools
             for rows in blocks(len(cores))
         ]
     )
+    # The densest point has no denser one, and `argmin` gives it any.
     return at, above, (squared[at, above] > cores) | (rank == 0)
 
 

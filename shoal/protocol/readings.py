@@ -195,6 +195,8 @@ def _encode_block(times: Sequence[float | None], values: RowsOfValues) -> Octets
     block = np.tile(layout.template, (len(numbers), 1))
     block[:, layout.values_at :] = np.ascontiguousarray(numbers, dtype="<f8").view(np.uint8)
     if layout.time_at is not None:
+        # MessagePack writes a number with its highest byte first; the values are a block of bytes
+        # to it.
         moments = np.array(times, dtype=">f8")
         if not ((moments >= -MOMENT_MAX) & (moments <= MOMENT_MAX)).all():
             # One of them is no moment: building its reading raises.

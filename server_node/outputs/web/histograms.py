@@ -80,6 +80,7 @@ def histograms(
     for j, feature in enumerate(contract.features):
         column = values[:, j]
         if not feature.period:
+            # Noise can put nodes outside of the bounds, where no value can be.
             column = np.clip(column, feature.low, feature.high)
         drawn.append(_histogram(column, mass, own))
     return drawn

@@ -351,6 +351,7 @@ def cores_kernel(sources: str) -> Any:
         keys = np.empty(k + 1, np.int32)
         ordered = np.empty(k + 1, np.int32)
         guesses = np.zeros(k, np.int32)
+        # Whole eights, as they are read so; those beyond the row stay 0, which is no hit.
         hits = np.zeros((k + 7) // 8 * 8, np.uint8)
         limit = LIMIT_MAX
         for at in range(k):
@@ -532,6 +533,8 @@ def radius_kernel(sources: str) -> Any:
                 last = min(max(last, 1), n - 1)
                 radius[own] = apart[keys[last] & 0xFFFFFFFF]
         for own in range(n):
+            # With the place below: of equal radii the first comes first, as in the stable sort of
+            # NumPy.
             keys[own] = (np.int64(bits[own]) << 32) | own
         sort_whole(keys, n)
         total = 0.0
