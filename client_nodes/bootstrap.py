@@ -117,6 +117,7 @@ def check_not_restored(folder: Path) -> None:
     """Raises `InvalidState` for the folder of a client that comes from a backup."""
     mark = folder / RESTORED
     if mark.exists():
+        # Also a mark that is damaged has to stop the client.
         moment = mark.read_text(encoding="utf-8", errors="replace").strip()
         raise InvalidState(
             f"{folder}: restored from a backup of {moment}; going on would publish again, with"
@@ -127,6 +128,7 @@ def check_not_restored(folder: Path) -> None:
 
 def ledger_fingerprint(noise_key: bytes) -> str:
     """The fingerprint of a noise key that an account of the ledger names."""
+    # The text keeps it apart from whatever else is made of the key, which it does not give away.
     return hashlib.sha256(b"ledger" + noise_key).hexdigest()[:16]
 
 
@@ -151,6 +153,7 @@ def open_checkpoint(config: Config, client: str) -> Checkpoint:
     try:
         if not key.exists() and checkpoint.load() is not None:
             raise InvalidState(INCOMPLETE.format(present=path, missing=key.name))
+    # For an interrupt as well: the lock would keep out the next try in this process.
     except BaseException:
         checkpoint.close()
         raise

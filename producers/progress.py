@@ -31,6 +31,8 @@ class Meter:
         # The rate divides by the time between two notes.
         if not self._notes or now > self._notes[-1][0]:
             self._notes.append((now, position))
+        # The first is kept until the second is as old as the window: the rate is over a whole
+        # window at least, and notes that come seldom leave two for it.
         while len(self._notes) > 2 and self._notes[1][0] <= now - WINDOW_S:
             self._notes.popleft()
 

@@ -163,4 +163,5 @@ class Source(Protocol):
 
 def identity_of(*parts: object) -> str:
     """16 hex digits over the representations of `parts` (strings, numbers, tuples of these)."""
+    # 64 bits: chance makes two of n sources the same with about n² / 2^65, and a folder has few.
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

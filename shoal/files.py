@@ -78,6 +78,7 @@ def read_secret(path: Path, bytes_max: int, *, kind: str, risk: str, remedy: str
     user had access, else `remedy`".
     """
     with path.open("rb") as file:
+        # Of the file that is open: under its name there may be another one a moment later.
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
         content = file.read(bytes_max + 1)
     if os.name == "posix" and mode & 0o077:

@@ -45,6 +45,8 @@ def in_folder(config: Config, folder: Path, models: Sequence[Model]) -> Config:
             "log": LogSettings(address=f"sqlite:{folder / 'federation.db'}"),
             "client": ClientSettings(
                 folder=folder / "clients",
+                # The longest that may be set: the clock of an audit stands still, and what is
+                # published depends on the number of readings alone.
                 publish_s=86400,
                 batch_readings_max=100_000,
                 drop_repeats=config.client.drop_repeats,
@@ -75,6 +77,7 @@ class AuditedClient:
         with ExitStack() as opening:
             own = config.client.folder / name
             own.mkdir(parents=True, exist_ok=True)
+            # The folder of an audit is temporary: nothing in it has to outlast a power cut.
             written = SqliteLog(
                 own / "readings.db", durable=False, clock=lambda: NOW + self._number
             )

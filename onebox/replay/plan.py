@@ -129,6 +129,7 @@ def make_plan(
     """
     _check_replayable(config)
     found = tuple(ReadingsFile.open(Path(file).resolve(), columns.all) for file in files)
+    # 8 bytes of each feature, and of client, time and sequence.
     taken = sum(file.rows for file in found) * 8 * (len(columns.features) + 3)
     _check_size(taken, found, folder, bytes_max)
     parts = parts or min(PARTS_MAX, max(1, -(-taken // PART_BYTES)))
@@ -139,6 +140,7 @@ def make_plan(
         columns=columns,
         files=found,
         parts=parts,
+        # A worker may run in another current folder.
         folder=folder.resolve(),
         key=key,
     )

@@ -86,6 +86,7 @@ class KafkaSourceSettings(SourceSettings, BrokerAccess):
 
     @model_validator(mode="after")
     def _names_fields(self) -> Self:
+        # The scheme of an address may be written in either case (RFC 3986, 3.1).
         if self.address and not re.match("(?i)kafka://", self.address):
             raise ValueError("address: write kafka://host:port")
         paths = {f"fields.{name}": path for name, path in self.fields.items()}

@@ -151,6 +151,8 @@ def open_region(config: Config, log: Log) -> Region:
         ),
     )
     is_new = not any(end for _, end in log.bounds(changelog).values())
+    # Only then: the topic of a region that has state may have lost its first updates since, which
+    # nothing needs any more.
     if is_new:
         _check_begins(config, log)
     published = latest(log, contract.snapshots_topic).get(CONTRACT_KEY)

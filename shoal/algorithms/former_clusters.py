@@ -62,6 +62,7 @@ def place_of(
         # The mean of directions: that of .01 and .99 is 0 and not .5.
         direction = complex(share @ np.exp(2j * np.pi * means[:, feature]))
         mean[feature] = np.angle(direction) / (2.0 * np.pi) % 1.0
+    # The variance of a mixture: that within its parts, and that of their means around its own.
     between = np.square(_differences(means, mean, circular))
     return Place(mean, np.maximum(share @ (variances + between), LEAST_VARIANCE))
 
@@ -162,6 +163,8 @@ class FormerClusters:
             strict=True,
         )
         for identity, mean, variance, since, parent in rows:
+            # A row that is no copy would keep the arrays of all places alive, after the others
+            # went.
             place = Place(mean.copy(), variance.copy())
             former._clusters[identity] = FormerCluster(place, since, parent)
         return former

@@ -95,6 +95,7 @@ def _common_differences(region: Contract, above: ResolvedContract) -> Iterator[s
     terms_above = above.contract.privacy.model_dump()
     if above.mode.masked and region.privacy.mode == above.mode.name:
         helpers = own_terms.pop("helpers")
+        # By a rule of their own: the upstream federation names helpers of all its regions.
         yield from _helpers_that_differ(region, helpers, terms_above.pop("helpers"))
     yield from _fields_that_differ("[privacy]", own_terms, terms_above)
 

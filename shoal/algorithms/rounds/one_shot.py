@@ -93,8 +93,11 @@ def fit_lloyd(rows: Rows, centres: Floats) -> tuple[Floats, Floats]:
         count, total = count_and_sum(rows, centres)
         before = centres
         centres = means(count, total, centres)
+        # To the bit: rows that stay with their centres give the same sums in the same order, and
+        # then no further step changes anything.
         if (before == centres).all():
             break
+    # Counted again: the counts of the last step are those of the centres before it.
     return centres, count_and_sum(rows, centres)[0]
 
 

@@ -138,12 +138,14 @@ def is_cycle(blocks: Floats, state: Ints, longest: int) -> bool:
     """
     n = len(state)
     numbers, number = np.unique(state, return_inverse=True)
+    # Of a longer lag fewer than half of the pairs are left, and few pairs agree by chance.
     longest = min(longest, n // 2)
     if len(numbers) < 2 or longest < 2:
         return False
     member = np.eye(len(numbers))[number]
     gaps = (member.T @ blocks / member.sum(axis=0)[:, None])[number] - blocks.mean(axis=0)
     total = blocks.var(axis=0)
+    # At least 1e-12: of a feature that never changes only rounding would be explained.
     gaps = gaps[:, (gaps**2).mean(axis=0) > EXPLAINED_MIN * np.maximum(total, 1e-12)]
     # Padded with zeros: the transform is circular, and would relate the end to the beginning.
     size = 1 << (n + longest).bit_length()

@@ -66,6 +66,8 @@ def matched(old: Ints, table: Floats) -> Ints:
         return number
     either = table.sum(axis=1)[:, None] + table.sum(axis=0) - table
     share = table / np.maximum(either, 1.0)
+    # Each turn leaves a row and a column without a share, so that no state is taken twice and it
+    # ends.
     while share.max() > SAME_OVERLAP:
         row, column = np.unravel_index(int(share.argmax()), share.shape)
         number[column] = old[row]

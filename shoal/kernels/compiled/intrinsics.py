@@ -83,6 +83,7 @@ def _emit_call(
     word = context.get_value_type(types.intp)
     places = []
     for values in (arrays, (n,), [ir.Constant(word, step) for step in steps]):
+        # Once, at the entry of the function: in a loop every turn would take more of the stack.
         places.append(cgutils.alloca_once(builder, word, size=len(values)))
         for number, value in enumerate(values):
             builder.store(value, builder.gep(places[-1], [ir.Constant(ir.IntType(32), number)]))
@@ -121,6 +122,8 @@ def _sum(context: Any, function: Any, data: Any, values: Any) -> Any:
         total = cgutils.alloca_once(builder, ir.DoubleType())
         builder.store(ir.Constant(ir.DoubleType(), 0.0), total)
         result = builder.ptrtoint(total, place.type)
+        # The result is the first operand too, and neither moves on: by this NumPy's loop knows a
+        # sum, and adds by pairs.
         _emit_call(context, builder, arguments[:2], (result, place, result), (0, 8, 0), n)
         return builder.load(total)
 

@@ -91,6 +91,8 @@ def set_weights(least: Any, scale: Any, terms: Any, weights: Any, loops: Any) ->
     n, width = weights.shape
     for rank in range(width):
         for i in range(TILE):
+            # Relative to the nearest, whose weight is 1: far from all landmarks all would underflow
+            # to 0, and their total is divided by.
             terms[rank, i] = (least[0, i] - least[rank, i]) / scale
     exp_in_place(loops, terms.reshape(width * TILE))
     for i in range(n):
@@ -162,6 +164,7 @@ def gram_kernel(sources: str) -> Any:
                 for i in range(n):
                     one = which[i, a]
                     other = which[i, b]
+                    # The matrix of these products is symmetric: one half of it is enough.
                     sums[min(one, other), max(one, other)] += weights[i, a] * weights[i, b]
 
     return add_gram
