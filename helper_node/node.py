@@ -247,6 +247,7 @@ class HelperNode:
             for record in records:
                 self._check_own_sum(record, own)
             if not records and after == at:
+                # No start without them: one may be a sum that this folder does not know.
                 raise LogUnavailable(f"the records of {self._topic} before its end do not come")
             at = after
 

@@ -233,6 +233,7 @@ def find_changes(
     """
     width = spans.width_s
     bins = [
+        # `each_bin` includes the last start that is asked for, and a span leaves its end out.
         list(source.each_bin(model, width, span.first, span.end - 1))
         for span in (spans.before, spans.after)
     ]

@@ -101,7 +101,9 @@ def recent_history(reader: HistoryReader, model: str) -> RecentHistory | None:
         extent = fine if width == FINE_S else coarse
         end = extent[1] + width
         bins = reader.each_bin(model, width, end - span, end)
+        # There is one: the newest bin lies in every span.
         oldest = next(bins)
+        # Of whole bins: where in a bin its readings lie is not known.
         step = width * max(1, math.ceil(span / STEPS_MAX / width))
         # The newest step is a whole one.
         start = end - step * math.ceil((end - oldest.start) / step)

@@ -107,6 +107,8 @@ class Evidence:
         """Whether most of its readings fall into the time; `chance` bounds that it is ever said
         wrongly."""
         large = self.mostly(time.length) >= MOSTLY and self.within >= TIMES_AS_OFTEN * self.outside
+        # Ville's inequality: where shares do not depend on the time, this ratio ever reaches 1 /
+        # chance with a probability of at most `chance`, however often it is looked at.
         return large and likelihood_ratio(self.higher, self.seen, time.by_chance) >= 1 / chance
 
     def halve(self) -> None:
@@ -177,6 +179,7 @@ class Times:
             self.day = upto - DAYS_BACK_MAX - 1
         for day in range(self.day + 1, upto):
             given = self._look_at(date.fromordinal(day), published, model, given)
+        # Never back, so that no day is counted twice.
         self.day = max(self.day, upto - 1)
         return given
 

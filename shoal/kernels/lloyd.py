@@ -138,6 +138,7 @@ def best_kmeans(
 ) -> Floats:
     """k-means from `starts` initialisations -> the centres (<= k, d) of least inertia, the first of
     equals."""
+    # Scaled, so that squares of large values do not overflow.
     still = STILL * float(np.std(rows / (scale := np.abs(rows).max() or 1.0))) * scale
     runs = [
         lloyd(rows, rows[kmeans_plusplus(rows, k, seed + start, weights)], steps, still, weights)

@@ -32,6 +32,8 @@ def assignment(cost: Floats) -> Ints:
         used = np.zeros(m + 1, dtype=bool)
         while taken_by[column]:
             used[column] = True
+            # Less the potentials no cost is below 0, so that the nearest column is final, as in
+            # Dijkstra's algorithm.
             slack = cost[taken_by[column] - 1] - of_row[taken_by[column]] - of_column[1:]
             better = ~used[1:] & (slack < least[1:])
             least[1:][better] = slack[better]
@@ -80,6 +82,7 @@ def moved_share(before: Ints, now: Ints, mass: Floats) -> float:
     )
     best = shared.argmax(axis=1)
     same = shared.argmax(axis=0)[best] == np.arange(k)
+    # Where nothing has moved, the rounding of two sums may leave less than 0.
     return max(0.0, 1.0 - float(shared[np.arange(k), best][same].sum() / mass.sum()))
 
 
@@ -99,6 +102,7 @@ def follow_clusters(before: Ints, now: Ints, mass: Floats, k: int) -> Followed:
     Each goes on as one cluster at most, so that most mass stays where it was.
     """
     size = max(k, int(before.max(initial=-1)) + 1)
+    # Square, so that a cluster that shares nothing with any may keep a column to itself.
     shared = np.zeros((size, size))
     known = before >= 0
     np.add.at(shared, (now[known], before[known]), mass[known])

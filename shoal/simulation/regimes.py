@@ -244,6 +244,8 @@ class RegimeFederation(Federation[StreamingClient]):
             return np.full(n, NO_REGIME, dtype=np.int64)
         known_client = self._clients.get(name)
         client = self._stranger(dense) if known_client is None else known_client.half
+        # As in the blocks from which the cells were made: there a wild value counts up to this
+        # alone.
         features = window_features(np.clip(dense, -READING_MAX, READING_MAX), w)
         cells = codebook.plan.cells(client.levelled(features, codebook.plan.scaling.centred))
         known = np.flatnonzero(cells >= 0)
@@ -291,6 +293,8 @@ class RegimeFederation(Federation[StreamingClient]):
             client.latest = np.concatenate([client.latest, rows])[-SCALES[-1] :]
 
     def _slots(self, seconds: Floats, origin: float) -> Ints:
+        # To the nearest: times vary around the interval, and cut off two would share a slot at
+        # times.
         return np.round((seconds - origin) / (self._interval or 1.0)).astype(np.int64)
 
     def _check_times(self, stream: StreamRows) -> None:
@@ -359,6 +363,7 @@ def _usual_step(names: Texts, seconds: Floats) -> float:
     ahead = steps[steps > 0]
     if not len(ahead):
         return 1.0
+    # The median, as a few long pauses would raise the mean.
     return float(np.median(ahead))
 
 
