@@ -293,8 +293,8 @@ class RegimeFederation(Federation[StreamingClient]):
             client.latest = np.concatenate([client.latest, rows])[-SCALES[-1] :]
 
     def _slots(self, seconds: Floats, origin: float) -> Ints:
-        # To the nearest: times vary around the interval, and cut off two would share a slot at
-        # times.
+        # To the nearest: times vary around the interval, so that cut off two would often share a
+        # slot.
         return np.round((seconds - origin) / (self._interval or 1.0)).astype(np.int64)
 
     def _check_times(self, stream: StreamRows) -> None:
