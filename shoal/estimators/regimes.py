@@ -298,7 +298,7 @@ class Regimes(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """Learn the next row of the only client, by feature name. The first fixes the names, in
         alphabetical order."""
         names = (self._names if self._is_fitted() else None) or sorted(map(str, x))
-        rows = as_table([row_values(x, names)])
+        rows = as_table([row_values(x, names)], gaps=True)
         if not self._is_fitted():
             self._federation = self._new_federation(len(names))
             self._names = names

@@ -126,7 +126,7 @@ class Masked(PrivacyMode):
     sums that they have taken, each in its own checkpoint.
 
     What it costs. The standard deviation of the noise is that of one helper times the root of their
-    number. A message has 4 bytes a cell and about 200 more; a mask of 250 cells takes 4 us, the
+    number. A message has 4 bytes a cell and about 200 more; a mask of 250 cells takes 15 us, the
     agreement on a key 95 us, once for each pair; a helper takes 34 ms for a round of 1 000 clients
     with 1 000 cells. Rounds wait while a helper is away. Nothing can be attributed to one client
     any more: see `NOT_COVERED`.

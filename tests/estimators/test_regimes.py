@@ -240,6 +240,8 @@ def test_live_labels_need_no_later_rows_and_are_those_of_predict_one() -> None:
     assert labels[:1_000] == [-1] * 1_000
     assert adjusted_rand_score(truth[2_200:3_000], labels[2_200:]) > 0.6
     assert streamed.feature_names_in_.tolist() == ["0", "1"]
+    # A missing value is a gap at every door: here as in `partial_fit`.
+    streamed.learn_one({"0": None, "1": 0.0})
 
 
 def test_nothing_is_known_before_the_first_rows() -> None:
