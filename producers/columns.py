@@ -588,7 +588,10 @@ def _are_hours(numbers: Floats, is_named_so: bool, days: Sequence[str]) -> bool:
         return True
     same_day = np.array([day == after for day, after in pairwise(days)])
     steps = np.diff(numbers)
-    if not len(steps) or not same_day.any() or len(np.unique(numbers)) < HOURS_SEEN:
+    if not same_day.any() or len(np.unique(numbers)) < HOURS_SEEN:
+        return False
+    if same_day.all():
+        # Numbers that rise through one day may count anything: no step back shows the day's end.
         return False
     # Not all days: after a gap one may begin later than the day before has ended.
     return bool((steps[same_day] >= 0).mean() > TIMES_SHARE and (steps[~same_day] < 0).mean() > 0.5)

@@ -155,6 +155,17 @@ def test_no_date_of_any_form_is_a_feature(tmp_path: Path) -> None:
                 assert plan.understood.interval_s == 3600.0
 
 
+def test_numbers_that_rise_through_the_only_day_of_a_file_are_no_hours(tmp_path: Path) -> None:
+    rows = 480
+    columns = {
+        "day": ["2024-03-01"] * rows,
+        "column-2": [str(row // 20) for row in range(rows)],
+        **planted(rows),
+    }
+    plan = plan_of([written(tmp_path / "one.csv", columns)], OPTIONS)
+    assert [column.name for column in plan.understood.of("time")] == ["day"]
+
+
 def test_codes_read_the_columns_of_a_time_as_they_are_written() -> None:
     for cells, codes in (
         (["01032024", "13"], "%d%m%Y %H"),
