@@ -131,8 +131,8 @@ TIMES_SHARE = 0.95
 # Where readings that lack a value are dropped, such a feature would take half of them with it.
 MISSING_MAX = 0.5
 """share of rows without a value from which on a feature is left out"""
-# -200 is that of the air quality data of UCI, -127 what the common library for DS18B20 sensors gives
-# for one that does not answer, and 850 their 85 °C after power on, in tenths.
+# -200 is that of the air quality data of UCI, -127 what the common library for DS18B20 sensors
+# gives for one that does not answer, and 850 their 85 °C after power on, in tenths.
 CODES = (
     *(
         -1.0,

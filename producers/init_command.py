@@ -137,7 +137,7 @@ def _meaning(column: Column) -> str:
 )
 @click.option(
     "--helper-key",
-    "helper_keys",
+    "helpers",
     multiple=True,
     metavar="KEY",
     help="With --concerns client: mask counts, for the helper with this public key, as `shoal keys"

@@ -97,7 +97,7 @@ def subjects_of(options: Mapping[str, Any]) -> Subjects:
                 "--concerns persons needs --person-column COLUMN: the column that names the person"
             )
         column = click.prompt("Column that names the person")
-    helper_keys = tuple(options["helper_keys"])
+    helper_keys = tuple(options["helpers"])
     if helper_keys and kind != "client":
         raise SettingsError(
             "--helper-key is for masked counts, which protect a client: it goes with"

@@ -207,7 +207,7 @@ class FilesSource(PumpedSource):
             "private": None,
             "concerns": None,
             "person_column": None,
-            "helper_keys": (),
+            "helpers": (),
             "clients": None,
             "client_column": None,
             "bad_quality": (),

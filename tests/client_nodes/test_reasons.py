@@ -26,7 +26,7 @@ from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.events import SiteEvent
 from shoal.protocol.labels import Label, Reason
-from shoal.protocol.topics import SITE_EVENTS
+from shoal.protocol.topics import SITE_EVENTS, ensure_local_topics
 from shoal.runtime.logs import open_client_log
 from shoal.server_node.outputs.alert_rules import Rule
 from shoal.server_node.outputs.events_command import events as events_command
@@ -330,6 +330,8 @@ def test_the_site_events_of_a_client_are_listed_match_rules_and_go_to_the_sinks_
     words = ["list", "--config", str(file), "--client", client]
     assert run.invoke(events_command, words).stdout == ""
     with closing(open_client_log(config, client)) as log:
+        # As a client does at its start: a command that reads declares nothing.
+        ensure_local_topics(log, config.client)
         log.publish(SITE_EVENTS, event.encode(), event.id.encode(), event.headers())
         log.flush()
     assert (

@@ -23,7 +23,7 @@ STATES = ((14.0, 35.0), (21.0, 52.0), (28.0, 78.0))
 OPTIONS: Mapping[str, Any] = {
     **{"encoding": None, "decimal": None, "na_values": (), "date_format": None, "timezone": None},
     **{"time_columns": (), "client_column": None, "name": None, "private": False},
-    **{"concerns": None, "person_column": None, "helper_keys": (), "clients": None},
+    **{"concerns": None, "person_column": None, "helpers": (), "clients": None},
     "bad_quality": (),
 }
 """the options of `shoal init`, none given"""

@@ -169,7 +169,7 @@ def test_a_topic_created_again_while_the_log_is_open_is_another_topic(
     admin.delete_topics([topic])
     while topic in admin.list_topics():
         pass
-    with pytest.raises(LogError, match="declare it"):
+    with pytest.raises(LogError, match="is not there"):
         log.identity(topic)
     admin.create_topics(
         {topic: {"num_partitions": 1, "replication_factor": 1}}, wait_for_metadata=True
