@@ -429,10 +429,8 @@ class MaskedWindows(CountWindows):
 
     def check_ledger(self) -> None:
         if self._ledger is not None:
-            self._ledger.check_masked({model.name: model.charged for model in self._masked})
-
-    def stored(self) -> None:
-        """Nothing to note: a window that is charged and published again costs nothing more."""
+            charged = {model.name: model.charged for model in self._masked}
+            self._ledger.check_masked(charged, self.closed)
 
     def begun_with(self, places: int) -> int:
         places += self.open_places

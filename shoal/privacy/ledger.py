@@ -453,11 +453,15 @@ class Ledger:
         """
         return self._next_window("masked", model)
 
-    def check_masked(self, windows: Mapping[str, int]) -> None:
+    def check_masked(self, windows: Mapping[str, int], closed: int) -> None:
         """Raises `InvalidState` unless the ledger continues a checkpoint with these windows.
 
-        `windows`: model -> windows that the checkpoint has charged for it.
+        `windows`: model -> windows that the checkpoint has charged for it. `closed`: windows that
+        every model has done with.
         """
+        # A window that is answered again costs nothing as long as helpers remember it, which those
+        # that were restored with the checkpoint do not.
+        self._check_stored(closed)
         for model, windows_stored in windows.items():
             windows_charged = self.masked_windows(model)
             if windows_charged < windows_stored:
@@ -545,14 +549,7 @@ class Ledger:
             charged = self.windows(model)
             if charged < windows:
                 raise self._behind(f"{charged} windows of model {model}", f"{windows}")
-        stored = self._stored()
-        if stored > windows:
-            raise InvalidState(
-                f"{self._path} knows a checkpoint with {stored} windows, this one has {windows}: "
-                "the checkpoint is older than the ledger, and going on would publish the same "
-                "readings with other noise. Restore both from one moment, or start under a new "
-                "client name"
-            )
+        self._check_stored(windows)
 
     def row_stops(self) -> dict[int, int]:
         """Partition of the readings log -> the first place whose noisy row is not charged."""
@@ -624,6 +621,18 @@ class Ledger:
                 "key that belongs to this folder, or start under a new client name"
             )
         return str(about["identity"])
+
+    def _check_stored(self, windows: int) -> None:
+        """Raises `InvalidState` where a later checkpoint than one with `windows` was on the
+        disk."""
+        stored = self._stored()
+        if stored > windows:
+            raise InvalidState(
+                f"{self._path} knows a checkpoint with {stored} windows, this one has {windows}: "
+                "the checkpoint is older than the ledger, and going on would publish the same "
+                "readings with other noise. Restore both from one moment, or start under a new "
+                "client name"
+            )
 
     def _stored(self) -> int:
         with self._sqlite_errors():
