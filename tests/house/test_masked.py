@@ -677,9 +677,15 @@ def test_a_clock_that_is_set_ahead_for_a_moment_frees_no_budget_and_is_logged(
     assert "masked_clock_ahead" in caplog.text
 
 
-@pytest.mark.parametrize("part", ["checkpoint.db", "."])
+@pytest.mark.parametrize(
+    ("part", "why"),
+    [
+        ("checkpoint.db", "the checkpoint is older than the ledger"),
+        (".", "the folder is older than what the client has published"),
+    ],
+)
 def test_a_client_with_a_checkpoint_or_a_whole_folder_older_than_what_it_has_published_stops(
-    tmp_path: Path, part: str
+    tmp_path: Path, part: str, why: str
 ) -> None:
     federation = MaskedFederation(tmp_path)
     federation.feed(1)
@@ -694,9 +700,7 @@ def test_a_client_with_a_checkpoint_or_a_whole_folder_older_than_what_it_has_pub
         shutil.copytree(tmp_path / "copy", folder)
     else:
         shutil.copy(tmp_path / "copy" / part, folder / part)
-    with pytest.raises(
-        InvalidState, match="the folder is older than what the client has published"
-    ):
+    with pytest.raises(InvalidState, match=why):
         federation.run()
     assert decoded(federation, MaskedCounts) == before
 
