@@ -271,7 +271,7 @@ def test_a_field_of_any_name_that_is_near_the_arrival_is_the_time() -> None:
         fields = {"t": int(1000 * message.arrival) - 1500, "load": 1.7e9 + 10**7 * number}
         messages.append(message._replace(fields=fields))
     assert time_path(messages, read) == "t"
-    assert time_path([one._replace(fields={"load": 3}) for one in messages], read) == ""
+    assert time_path([message._replace(fields={"load": 3}) for message in messages], read) == ""
     assert is_named("time", "timestamp.seconds")
 
 

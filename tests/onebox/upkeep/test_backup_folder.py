@@ -82,7 +82,7 @@ def test_backups_of_running_processes_go_on_with_every_reading_once(tmp_path: Pa
             assert len(expected) >= len(published_before.get(client, {}))
             assert sorted(published[client]) == list(range(1, len(expected) + 1))
             for sequence, update in enumerate(expected, start=1):
-                assert {contents(each) for each in published[client][sequence]} == {update}
+                assert {contents(copy) for copy in published[client][sequence]} == {update}
         model = final_model(again / file.name)
         assert model == replayed_model(config, tmp_path / f"replay-{number}.db")
 
