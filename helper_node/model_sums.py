@@ -58,6 +58,7 @@ class EntryState(SavedState):
 class SentState(SavedState):
     """One entry, and where in the log the message with its counts stands."""
 
+    partition: int
     offset: int
     round: int
     plan: bytes
@@ -70,7 +71,6 @@ class ModelSumsState(SavedState):
     """What the open round of one model has, and the windows that were unmasked."""
 
     sent: list[SentState]
-    partition: int
     unmasked: dict[str, int]
     round: int
     batch: bytes
@@ -82,10 +82,8 @@ class ModelSumsState(SavedState):
 class ModelSums:
     """Memory of a helper for one model."""
 
-    sent: dict[int, Sent] = field(default_factory=dict)
-    """offset -> message, of the round that is answered next"""
-    partition: int = 0
-    """the partition that has these messages"""
+    sent: dict[tuple[int, int], Sent] = field(default_factory=dict)
+    """(partition, offset) -> message, of the round that is answered next"""
     unmasked: dict[str, int] = field(default_factory=dict)
     """client -> number of its newest window that was unmasked; an earlier one never will be"""
     round: int = 0
@@ -100,10 +98,11 @@ class ModelSums:
     def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
         sent = []
-        for offset, message in self.sent.items():
+        for (partition, offset), message in self.sent.items():
             entry = EntryState(**message.entry._asdict())
             sent.append(
                 SentState(
+                    partition=partition,
                     offset=offset,
                     round=message.round,
                     plan=message.plan,
@@ -113,7 +112,6 @@ class ModelSums:
             )
         state = ModelSumsState(
             sent=sent,
-            partition=self.partition,
             # In the order of names: equal sums must be equal bytes.
             unmasked=dict(sorted(self.unmasked.items())),
             round=self.round,
@@ -129,8 +127,8 @@ class ModelSums:
         self.sent = {}
         for sent in saved.sent:
             entry = BatchEntry(**vars(sent.entry))
-            self.sent[sent.offset] = Sent(sent.round, sent.plan, sent.cells, entry)
-        self.partition = saved.partition
+            place = (sent.partition, sent.offset)
+            self.sent[place] = Sent(sent.round, sent.plan, sent.cells, entry)
         self.unmasked = saved.unmasked
         self.round = saved.round
         self.batch = saved.batch
@@ -140,7 +138,6 @@ class ModelSums:
     def begin_log(self) -> None:
         """Begin with the rounds of a log that was created anew; what was unmasked stays so."""
         self.sent = {}
-        self.partition = 0
         self.round = 0
         self.batch_before = self.batch
         self.batch = b""
@@ -154,8 +151,9 @@ class ModelSums:
             return True
         if len(self.sent) >= ENTRIES_MAX:
             return False
-        self.partition = record.partition
-        self.sent[record.offset] = Sent(message.round, message.plan, message.cells, message.entry)
+        # By partition too: anybody may write to another one, and offsets are the same in each.
+        place = (record.partition, record.offset)
+        self.sent[place] = Sent(message.round, message.plan, message.cells, message.entry)
         return True
 
     def checked_batch(self, close: CloseRound, batch_min: int) -> list[BatchEntry]:
@@ -166,9 +164,8 @@ class ModelSums:
             raise Refused("old")
         entries = []
         for offset in close.places:
-            message = self.sent.get(offset)
-            is_there = message is not None and close.partition == self.partition
-            if message is None or not is_there or not message.is_of(close):
+            message = self.sent.get((close.partition, offset))
+            if message is None or not message.is_of(close):
                 raise Refused(
                     "its batch has messages that are not in the log, or not of this round and plan"
                 )

@@ -52,7 +52,7 @@ from shoal.runtime.checkpoint import (
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, Positions, Record, beginning, read_next
 
-STATE_VERSION: Final = 3
+STATE_VERSION: Final = 4
 BATCH_RECORDS: Final = 500
 WAIT_S: Final = 10.0
 """wait for records that the log says are there"""

@@ -253,7 +253,7 @@ class ServerNode:
         self._masked = MaskedRounds(
             self._resolved,
             self._models,
-            self._log.identity(self._contract.updates_topic),
+            self._log,
             self._hierarchy.take,
             self._upstream,
         )

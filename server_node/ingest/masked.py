@@ -27,7 +27,7 @@ from shoal.server_node.ingest.suspects import is_check
 from shoal.server_node.models.base import ServedModel
 from shoal.server_node.models.streaming import StreamingBase
 from shoal.server_node.regions.hierarchy import UpstreamState
-from shoal.transports.base import Record
+from shoal.transports.base import Log, Record, partition_of
 
 MESSAGES: Final[Mapping[bytes, type[ModelMessage]]] = {
     kind.TYPE.encode(): kind for kind in (MaskedCounts, CloseRound, HelperSum, RoundPlan)
@@ -51,27 +51,34 @@ class MaskedRounds:
         self,
         contract: ResolvedContract,
         models: Mapping[str, ServedModel],
-        log: bytes,
+        log: Log,
         contribute: Callable[[Update, float, int], None] = lambda *_: None,
         upstream: UpstreamState | None = None,
     ) -> None:
-        """`log`: the identity of the topic of updates.
+        """`log`: that of the federation, whose topic of updates is there.
 
         `upstream`: the upstream federation, for whose models `contribute` takes what a batch is
         passed on as.
         """
         self._contract = contract
         self._rounds: dict[str, ModelRound] = {}
+        self._partitions: dict[str, int] = {}
+        """model -> the partition of its messages"""
         # Where all clients are in regions, no round of its own is ever open.
         if not contract.mode.helpers:
             return
         followed = () if upstream is None else upstream.federation.models
+        topic = contract.contract.updates_topic
+        name = log_name(log.identity(topic))
+        partitions = len(log.bounds(topic))
         for model in contract.counted:
+            key = contract.contract.update_key(model.name)
+            self._partitions[model.name] = partition_of(key, partitions)
             self._rounds[model.name] = ModelRound(
                 contract,
                 model,
                 cast("StreamingBase", models[model.name]),
-                log_name(log),
+                name,
                 contribute,
                 upstream if model.name in followed else None,
             )
@@ -89,6 +96,10 @@ class MaskedRounds:
             raise MessageRejected(
                 "model", "no model of the contract learns from masked counts under this name"
             )
+        # The offsets of a batch are of one partition. The first message must not decide which one:
+        # it may be a copy that somebody has written elsewhere.
+        if record.partition != self._partitions[message.model]:
+            raise MessageRejected("malformed", "it is not in the partition of its model's key")
         signed = (record.topic, record.value or b"", record.headers, message.TYPE)
         if isinstance(message, MaskedCounts):
             # Invented clients have no keys. A forged message under such a name changes a check,

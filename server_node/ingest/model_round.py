@@ -182,11 +182,6 @@ class ModelRound:
                     "conflict", "its client has sent other counts for this round before"
                 )
             return Applied()
-        # The offsets of a batch are of one partition, that of the model's key.
-        if self._messages and record.partition != self._partition:
-            raise MessageRejected(
-                "malformed", "it is in another partition than the others of its model"
-            )
         self._messages[record.offset] = (message, StoredPart(record.value or b""))
         self._by_client[message.client] = record.offset
         self._partition = record.partition

@@ -401,6 +401,51 @@ def sign_as_server(federation: MaskedFederation) -> None:
     federation.config = load_config(file)
 
 
+def with_partitions(federation: MaskedFederation, partitions: int) -> None:
+    """Keep the updates in so many partitions; before any process has started."""
+    text = federation.file.read_text().replace("[log]", f"[log]\npartitions = {partitions}")
+    federation.file.write_text(text)
+    federation.config = load_config(federation.file)
+
+
+def test_messages_in_another_partition_than_that_of_the_model_hinder_no_round(
+    tmp_path: Path,
+) -> None:
+    federation = MaskedFederation(tmp_path, batch_min=6)
+    with_partitions(federation, 3)
+    federation.feed(1)
+    federation.run(clients=[], helpers=[])
+    for name in federation.names[:5]:
+        with federation.client(name) as client:
+            while client.step():
+                pass
+    with ExitStack() as stack:
+        helpers = [stack.enter_context(federation.helper(name)) for name in federation.helpers]
+
+        def read_all() -> None:
+            for helper in helpers:
+                while helper.step():
+                    pass
+
+        read_all()
+        honest = federation.records(MaskedCounts.TYPE)
+        others = {0, 1, 2} - {record.partition for record in honest}
+        assert len(others) == 2, "the key of a model has one partition"
+        topic = federation.config.contract.updates_topic
+        with closing(open_log(federation.config.log)) as log:
+            # At the offsets that the honest ones have in theirs.
+            for message in decoded(federation, MaskedCounts):
+                forged = replace(message, client=f"invented-{message.client}").encode()
+                for other in others:
+                    log.publish(topic, forged, headers=MaskedCounts.headers(), partition=other)
+            log.flush()
+        read_all()
+    federation.run()
+    assert rejected(federation) == ["malformed"] * 10
+    assert [len(close.places) for close in decoded(federation, CloseRound)] == [6]
+    assert len(decoded(federation, HelperSum)) == 2
+
+
 def test_a_forged_round_far_ahead_does_not_silence_a_client(tmp_path: Path) -> None:
     federation = MaskedFederation(tmp_path, clients=3)
     federation.feed(1)
