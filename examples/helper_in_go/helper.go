@@ -36,7 +36,7 @@ type State struct {
 	Kept          map[string]*Model
 }
 
-// Model is what a helper keeps of one model. All but `sent` is stored before an answer is published.
+// Model is what a helper keeps of one model. All but `sent` is stored.
 type Model struct {
 	Round         uint64                 // newest round that was answered
 	Batch, Answer []byte                 // its batch, and the bytes of the answer
@@ -49,15 +49,16 @@ type Helper struct {
 	Terms
 	State
 	name  string
+	store func(State) // returns once a power cut does not lose it
 	agree *ecdh.PrivateKey
 	sign  ed25519.PrivateKey
 	below []*big.Int
 }
 
 // newHelper: `state` as it was stored, `name` in the contract, `log` the identity of the log.
-func newHelper(terms Terms, state State, name, log string) (*Helper, error) {
+func newHelper(terms Terms, state State, name, log string, store func(State)) (*Helper, error) {
 	agree, sign, public := keysOf(state.Secret)
-	helper := &Helper{terms, state, name, agree, sign, table(terms.Variance, 63)}
+	helper := &Helper{terms, state, name, store, agree, sign, table(terms.Variance, 63+128)}
 	if terms.Helpers[name] != hex.EncodeToString(public) || state.Contract != "" && state.Contract != terms.Contract {
 		return nil, fmt.Errorf("the contract has another key for %s, or the state is of another contract", name)
 	}
@@ -156,7 +157,8 @@ func (helper *Helper) batch(end *Message, model *Model) (entries []*Message, err
 	return entries, err
 }
 
-// answer gives the answer to the end of a round, and its model; an error says why there is none.
+// answer gives the answer to the end of a round, and its model; an error says why there is none. It is
+// stored before it is given to be published: a power cut must not bring about a second one.
 func (helper *Helper) answer(value []byte) ([]byte, string, error) {
 	end, model := helper.read(value)
 	if model == nil {
@@ -183,7 +185,7 @@ func (helper *Helper) answer(value []byte) ([]byte, string, error) {
 	words := sha3.SumSHAKE256(seed, 8*len(total))
 	for cell := range total {
 		word := binary.LittleEndian.Uint64(words[8*cell:])
-		noise := noiseOf(helper.Variance, helper.below, word, seed, uint64(cell))
+		noise := noiseOf(helper.below, word, seed, uint64(cell))
 		sum.Total = binary.LittleEndian.AppendUint32(sum.Total, total[cell]-uint32(noise))
 	}
 	sum.Signature = ed25519.Sign(helper.sign, sum.content())
@@ -192,6 +194,7 @@ func (helper *Helper) answer(value []byte) ([]byte, string, error) {
 	encoder.UseCompactInts(true)
 	must(0, encoder.Encode(sum))
 	*model = Model{end.Round, end.Batch, packed.Bytes(), model.Unmasked, map[[2]uint64]*Message{}}
+	helper.store(helper.State)
 	return model.Answer, end.Model, nil
 }
 
@@ -283,18 +286,15 @@ func table(variance int64, bits uint) (below []*big.Int) {
 	return below
 }
 
-// noiseOf gives the noise of a cell for 64 random bits: the lowest is the sign, `below` has the others.
-func noiseOf(variance int64, below []*big.Int, word uint64, seed []byte, cell uint64) int64 {
+// noiseOf gives the noise of a cell for 64 random bits: the lowest is the sign; the others, and 128 more
+// behind them, are looked up.
+func noiseOf(below []*big.Int, word uint64, seed []byte, cell uint64) int64 {
+	more := sha3.SumSHAKE256(slices.Concat(seed, []byte("finer"), number(cell)), 16)
 	drawn := new(big.Int).SetUint64(word >> 1)
-	for level := uint(1); ; level++ {
-		j, _ := slices.BinarySearchFunc(below, drawn, func(at, drawn *big.Int) int { return at.Cmp(drawn)*2 - 1 })
-		if j == 0 || below[j-1].Cmp(drawn) < 0 {
-			return int64(j) * (1 - 2*int64(word&1))
-		}
-		// It equals an entry, and so lies between two numbers: more bits of both decide.
-		more := sha3.SumSHAKE256(slices.Concat(seed, []byte("finer"), number(cell)), int(16*level))
-		drawn.Lsh(new(big.Int).SetUint64(word>>1), 128*level)
-		drawn.Or(drawn, new(big.Int).SetBytes(more))
-		below = table(variance, 63+128*level)
+	drawn.Or(drawn.Lsh(drawn, 128), new(big.Int).SetBytes(more))
+	size, isEntry := slices.BinarySearchFunc(below, drawn, (*big.Int).Cmp)
+	if isEntry { // which of two numbers it is takes still more bits: once in more than 10^50 draws
+		must(0, fmt.Errorf("cell %d cannot be decided", cell))
 	}
+	return int64(size) * (1 - 2*int64(word&1))
 }

@@ -71,7 +71,9 @@ func run(folder, file string, brokers []string) {
 			behind[end.Partition] = end.Offset
 		}
 	})
-	helper := must(newHelper(terms, state, filepath.Base(folder), must(hex.EncodeToString(topic.ID[:]), topic.Err)))
+	identity := must(hex.EncodeToString(topic.ID[:]), topic.Err)
+	write := func(state State) { store(folder, state) }
+	helper := must(newHelper(terms, state, filepath.Base(folder), identity, write))
 	var asked [][]byte
 	for {
 		fetches := client.PollFetches(ctx)
@@ -100,7 +102,6 @@ func run(folder, file string, brokers []string) {
 				log.Println("refused:", err)
 				continue
 			}
-			store(folder, helper.State) // before it is published
 			key := []byte(terms.Federation + "/" + model)
 			partition := int32(crc32.ChecksumIEEE(key) % uint32(len(topic.Partitions)))
 			headers := []kgo.RecordHeader{{Key: "type", Value: []byte("helper_sum")}, {Key: "v", Value: []byte("1")}}

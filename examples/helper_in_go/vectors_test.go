@@ -120,7 +120,7 @@ func TestNoise(t *testing.T) {
 	tables := map[int64][]*big.Int{}
 	for _, expected := range groups.Tables {
 		below := table(expected.Variance, 63)
-		tables[expected.Variance] = below
+		tables[expected.Variance] = table(expected.Variance, 63+128)
 		// The vectors end with the first that is 2^63 - 1, this helper's table where all of it is reached.
 		last := big.NewInt(1<<63 - 1)
 		end := slices.IndexFunc(below, func(entry *big.Int) bool { return entry.Cmp(last) >= 0 })
@@ -140,7 +140,7 @@ func TestNoise(t *testing.T) {
 		words := sha3.SumSHAKE256(seed, 8*len(draw.Noise))
 		for cell, noise := range draw.Noise {
 			word := binary.LittleEndian.Uint64(words[8*cell:])
-			made := noiseOf(draw.Variance, tables[draw.Variance], word, seed, uint64(cell))
+			made := noiseOf(tables[draw.Variance], word, seed, uint64(cell))
 			if made != noise {
 				t.Errorf("variance %d, cell %d: %d", draw.Variance, cell, made)
 			}
@@ -148,7 +148,7 @@ func TestNoise(t *testing.T) {
 	}
 	for _, word := range groups.Words {
 		value, _ := strconv.ParseUint(word.Word, 10, 64)
-		made := noiseOf(word.Variance, tables[word.Variance], value, unhex(t, word.Seed), word.Cell)
+		made := noiseOf(tables[word.Variance], value, unhex(t, word.Seed), word.Cell)
 		if made != word.Noise {
 			t.Errorf("word %s: %d and not %d", word.Word, made, word.Noise)
 		}
@@ -218,7 +218,9 @@ func TestRounds(t *testing.T) {
 	answers := 0
 	for _, round := range groups.Rounds {
 		for _, expected := range round.Helpers {
-			helper, err := newHelper(round.Terms, stateOf(t, expected.Secret), expected.Name, round.Log)
+			var stored []State
+			store := func(state State) { stored = append(stored, state) }
+			helper, err := newHelper(round.Terms, stateOf(t, expected.Secret), expected.Name, round.Log, store)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -226,17 +228,20 @@ func TestRounds(t *testing.T) {
 				helper.keep(unhex(t, client.Value), 0, uint64(offset))
 			}
 			for range 2 { // the same question has the same answer
-				answer, _, err := helper.answer(unhex(t, round.Close))
+				answer, model, err := helper.answer(unhex(t, round.Close))
 				if err != nil {
 					t.Fatal(err)
 				}
 				same(t, "answer", hex.EncodeToString(answer), expected.Value)
 				answers++
+				if len(stored) != 1 || !slices.Equal(stored[0].Kept[model].Answer, answer) {
+					t.Error("an answer is stored once, before it is given")
+				}
 			}
 			if err := helper.checkOwn(unhex(t, expected.Value)); err != nil {
 				t.Error(err)
 			}
-			old, _ := newHelper(round.Terms, stateOf(t, expected.Secret), expected.Name, round.Log)
+			old, _ := newHelper(round.Terms, stateOf(t, expected.Secret), expected.Name, round.Log, store)
 			if old.checkOwn(unhex(t, expected.Value)) == nil {
 				t.Error("a state that does not know a sum in the log was not noticed")
 			}
