@@ -58,24 +58,28 @@ class ReadingTimes:
     def __init__(self) -> None:
         self._width_power = 0
         self._groups: Floats = np.empty((0, 3))
+        self._kept: Floats | None = None
+        """the groups that are no outliers; None until they are needed"""
 
     def add(self, times: Sequence[float | None]) -> None:
         """Add times, seconds since 1970; None for a reading without one."""
         known = np.array([time for time in times if time is not None], dtype=np.float64)
         if not len(known):
             return
-        singles = np.column_stack([known, known, np.ones(len(known))])
+        singles = np.ones((len(known), 3))
+        singles[:, :2] = known[:, None]
         groups = np.concatenate([self._groups, singles])
         groups = groups[np.argsort(groups[:, 0], kind="stable")]
         self._groups = _joined(groups, self._width_power)
         while len(self._groups) > GROUPS_MAX:
             self._width_power += 1
             self._groups = _joined(self._groups, self._width_power)
+        self._kept = None
 
     @property
     def span(self) -> TimeSpan:
         """The span from the oldest to the newest time, without outliers."""
-        kept = self._kept()
+        kept = self._without_outliers()
         if not len(kept):
             return TimeSpan()
         return TimeSpan(float(kept[0, 0]), float(kept[-1, 1]))
@@ -83,25 +87,20 @@ class ReadingTimes:
     @property
     def left_out(self) -> int:
         """Number of times that are not in the span."""
-        return int(self._groups[:, 2].sum() - self._kept()[:, 2].sum())
+        return int(self._groups[:, 2].sum() - self._without_outliers()[:, 2].sum())
 
-    def _kept(self) -> Floats:
+    def _without_outliers(self) -> Floats:
         """The groups that are no outliers: their nearest end lies within the fences."""
-        groups = self._groups
-        if not len(groups):
-            return groups
-        reached = np.cumsum(groups[:, 2])
-        # The far ends of the groups with the quartiles, so that the fences are never too near.
-        low = groups[reached.searchsorted(reached[-1] / 4.0), 0]
-        high = groups[reached.searchsorted(reached[-1] * 3.0 / 4.0), 1]
-        reach = max(NEAR_S, FAR_OUT * (high - low))
-        kept: Floats = groups[(groups[:, 1] >= low - reach) & (groups[:, 0] <= high + reach)]
-        return kept
+        # Each update needs its span several times.
+        if self._kept is None:
+            self._kept = _within_fences(self._groups)
+        return self._kept
 
     def clear(self) -> None:
         """Forget all times."""
         self._width_power = 0
         self._groups = np.empty((0, 3))
+        self._kept = None
 
     def state(self) -> ReadingTimesState:
         """What `restore` takes."""
@@ -111,6 +110,7 @@ class ReadingTimes:
         """Become the saved one."""
         self._width_power = saved.width_power
         self._groups = saved.groups
+        self._kept = None
 
 
 def span_of(times: Floats) -> TimeSpan:
@@ -127,16 +127,28 @@ def log_left_out(times: ReadingTimes) -> None:
         log_event("times_left_out", logging.WARNING, readings=left_out)
 
 
+def _within_fences(groups: Floats) -> Floats:
+    """Groups (n, 3) -> those (m, 3) of which one end at least lies within the outer fences."""
+    if not len(groups):
+        return groups
+    reached = np.cumsum(groups[:, 2])
+    # The far ends of the groups with the quartiles, so that the fences are never too near.
+    low = groups[reached.searchsorted(reached[-1] / 4.0), 0]
+    high = groups[reached.searchsorted(reached[-1] * 3.0 / 4.0), 1]
+    reach = max(NEAR_S, FAR_OUT * (high - low))
+    within: Floats = groups[(groups[:, 1] >= low - reach) & (groups[:, 0] <= high + reach)]
+    return within
+
+
 def _joined(groups: Floats, width_power: int) -> Floats:
     """Groups (n, 3), ascending, with those in one interval of this width put together."""
     # Widths are powers of 2 and intervals begin at their multiples: each lies within one interval
     # of the next width, so that the groups are the same in whatever batches the times come.
     number = np.floor(groups[:, 0] / math.ldexp(1.0, width_power))
-    starts = np.flatnonzero(np.diff(number, prepend=-np.inf))
-    return np.column_stack(
-        [
-            groups[starts, 0],
-            np.maximum.reduceat(groups[:, 1], starts),
-            np.add.reduceat(groups[:, 2], starts),
-        ]
-    )
+    begins = np.append(True, number[1:] != number[:-1])
+    starts = np.flatnonzero(begins)
+    joined = np.empty((len(starts), 3))
+    joined[:, 0] = groups[starts, 0]
+    joined[:, 1] = np.maximum.reduceat(groups[:, 1], starts)
+    joined[:, 2] = np.add.reduceat(groups[:, 2], starts)
+    return joined

@@ -40,6 +40,8 @@ class RowWindow:
         self._dated: Bools = np.empty(0, dtype=bool)
         self._part: StoredPart | None = None
         """the newest result of `state`; None since the rows have changed"""
+        self._span: TimeSpan | None = None
+        """the same of `span`"""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -52,7 +54,10 @@ class RowWindow:
     @property
     def span(self) -> TimeSpan:
         """Times of the rows that have one, without outliers."""
-        return span_of(self._times[self._dated])
+        # Every answer from the same rows needs it.
+        if self._span is None:
+            self._span = span_of(self._times[self._dated])
+        return self._span
 
     def add(self, rows: Rows, times: Sequence[float | None], now: float) -> None:
         """Add rows (n, d) with their event times. A row without one counts as of `now`."""
@@ -96,3 +101,4 @@ class RowWindow:
         self._times = times
         self._dated = dated
         self._part = None
+        self._span = None

@@ -75,8 +75,9 @@ class SavedState:
             entries["version"] = self.version
         entries |= identity
         kind: Any = type(self)
-        for name in _rules_of(kind):
-            entries[name] = _plain(getattr(self, name))
+        for name, is_copied in _copied_fields(kind):
+            value = getattr(self, name)
+            entries[name] = _plain(value) if is_copied else value
         return entries
 
     @classmethod
@@ -373,6 +374,8 @@ PLAIN: Final[Mapping[type, Rule]] = {
     bytes: _Instance(bytes, "bytes"),
 }
 """rules of annotations that name a plain type alone"""
+UNCHANGING: Final = frozenset({*PLAIN, NoneType})
+"""types of values that are stored as they are"""
 
 
 @cache
@@ -380,6 +383,19 @@ def _rules_of(kind: Any) -> dict[str, Rule]:
     """The rule of each field of a type of saved state, in the order of the fields."""
     annotations = get_type_hints(kind, include_extras=True)
     return {field.name: _rule_of(annotations[field.name]) for field in fields(kind)}
+
+
+@cache
+def _copied_fields(kind: Any) -> tuple[tuple[str, bool], ...]:
+    """The fields of a type of saved state, and whether their values must be copied.
+
+    Every step of a process saves its whole state, most of which is numbers and texts.
+    """
+    copied = []
+    for name, rule in _rules_of(kind).items():
+        inner = rule.rule if isinstance(rule, _Optional) else rule
+        copied.append((name, not isinstance(inner, Whole | Number | _Instance)))
+    return tuple(copied)
 
 
 def _rule_of(annotation: Any) -> Rule:
@@ -435,10 +451,14 @@ def _read_array(
 
 def _plain(value: Any) -> Any:
     """A value of a field as a checkpoint stores it; arrays are copied, as learning goes on."""
+    # First by the exact type, which tells at once for nearly all values: `Mapping` takes longest.
+    kind = type(value)
+    if kind in UNCHANGING:
+        return value
+    if kind is np.ndarray:
+        return value.copy()
     if isinstance(value, SavedState):
         return value.saved()
-    if isinstance(value, np.ndarray):
-        return value.copy()
     if isinstance(value, list | tuple):
         return [_plain(entry) for entry in value]
     if isinstance(value, Mapping):
