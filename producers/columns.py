@@ -20,7 +20,7 @@ from shoal.errors import SettingsError
 from shoal.kernels.arrays import Bools, Floats
 from shoal.privacy.imperfect import step_of
 from shoal.producers.features import NUMBERED, bounds_of, cut_of, period_of, unit_of
-from shoal.producers.files.dialect import TWO_VALUES, unit_behind
+from shoal.producers.files.dialect import TWO_VALUES, is_unnamed, unit_behind
 from shoal.producers.files.parsing import number_of
 from shoal.producers.files.split import CLIENTS_MAX
 from shoal.producers.files.times import (
@@ -28,6 +28,7 @@ from shoal.producers.files.times import (
     TimeOptions,
     TimeReader,
     is_date_of_digits,
+    is_day_of_year,
     time_reader,
     without_zone,
 )
@@ -110,7 +111,9 @@ _PARTS_OF_TIME = (
     frozenset({"year", "yr", "yy", "yyyy", "jahr", "annee", "ano"}),
     frozenset({"month", "mon", "mo", "monat", "mois", "mes"}),
     frozenset({"day", "dy", "dd", "tag", "jour", "dia"}),
-    frozenset({"hour", "hr", "hh", "stunde", "uur", "heure", "hora", "h", "std"}),
+    frozenset(
+        {"hour", "hr", "hh", "stunde", "uur", "heure", "hora", "h", "std", "hhmm", "hrmn", "hrmin"}
+    ),
     frozenset({"minute", "min", "mn", "mi"}),
     frozenset({"second", "sec", "ss"}),
 )
@@ -118,7 +121,7 @@ _PARTS_OF_TIME = (
 # Settings of a machine, such as a speed of 0 to 3, lie between 0 and 24 as well.
 HOURS_SEEN = 12
 """fewest different hours by which a column beside a date is seen to hold the hour"""
-_CLOCK = re.compile(r"\d{1,2}[:.]\d{2}([:.]\d{2})?(\.\d+)?(\s*[AaPp][Mm])?")
+_CLOCK = re.compile(r"\d{1,2}[:.]\d{2}([:.]\d{2})?(\.\d+)?(\s*[AaPp](\.?[Mm]\.?)?)?")
 _HAS_CLOCK = re.compile(r"\d[ T]\s*\d{1,2}[:.h]\d{2}")
 """a date followed by a time of day"""
 # Without a name that shows it only whole numbers that rise are left to see a time by, and counters
@@ -148,7 +151,9 @@ CODES = (
         999999.0,
         6999.0,
     ),
-    *(-99.9, -99.99, -999.9, -999.99, -9999.9, 99.9, 999.9, 9999.9, -888.0, -8888.0, -7999.0),
+    *(99.9, 99.99, 999.9, 999.99, 9999.9, 9999.99, 99999.9, 99999.99),
+    *(-99.9, -99.99, -999.9, -999.99, -9999.9, -9999.99, -99999.9, -99999.99),
+    *(-888.0, -8888.0, -7999.0, -999999.0, 9999999.0, -6999.0),
     *(32767.0, -32768.0, 65535.0, 65534.0, 2147483647.0, -2147483648.0, 4294967295.0),
     *(-127.0, 850.0, 3276.7, -3276.8, 6553.5, 327.67, -327.68, 655.35),
 )
@@ -208,7 +213,7 @@ _OF_DEVICES = re.compile(
     r"free[_ ]?(heap|mem)|[hvp]dop|(num[_ ]?)?sat(ellite)?s?|"
     r"(frame|f)[_ ]?cnt|crc(8|16|32)?|checksum|chksum|hash|"
     r"seq(uence)?([_ ]?(no|nr|num|number))?|(msg|message|packet|frame)[_ ]?(id|no|nr|count(er)?))"
-    r"([_ ]?(dbm|db|%))?"
+    r"([_ ]?(dbm|db|%))?([_ ](min|max|avg|smp|std|mean))?"
 )
 
 
@@ -502,8 +507,8 @@ def _missing_share(columns: Sequence[Column], cells: Mapping[str, _Cells]) -> fl
 def _time_columns(cells: Mapping[str, _Cells]) -> list[str]:
     """The column of times, or the columns that make up one, such as a date and a time of day."""
     parts = _parts_of_time(cells)
-    # Year, month and day.
-    if len(parts) >= 3:
+    # Year, month and day, or year and day of the year.
+    if len(parts) >= 3 or (len(parts) == 2 and is_day_of_year(parts[1])):
         return parts
     # Those that are named as a time before others.
     for name in sorted(cells, key=lambda name: not is_named("time", name)):
@@ -519,6 +524,35 @@ def _time_columns(cells: Mapping[str, _Cells]) -> list[str]:
     for name, column in cells.items():
         if _are_epochs(column.head):
             return [name]
+    return _unnamed_parts(cells)
+
+
+RANGES_OF_PARTS = ((1950, 2100), (1, 12), (1, 31), (0, 24), (0, 59), (0, 59))
+"""the least and the most of each part of a time, from the year on"""
+
+
+def _unnamed_parts(cells: Mapping[str, _Cells]) -> list[str]:
+    """The columns of year, month, day and what follows in a file without names, as weather services
+    write them: whole numbers in these ranges that together never go back."""
+    names = list(cells)
+    if not all(map(is_unnamed, names)):
+        return []
+    for first in range(len(names) - 2):
+        columns: list[str] = []
+        together = np.zeros(len(cells[names[first]].head))
+        for name, (least, most) in zip(names[first:], RANGES_OF_PARTS, strict=False):
+            numbers = cells[name].head
+            is_part = (numbers >= least) & (numbers <= most) & (numbers == np.round(numbers))
+            # Where no two rows have the same day, what follows is no hour.
+            is_needed = len(columns) < 3 or bool((np.diff(together) == 0).any())
+            if not len(numbers) or not is_part.all() or not is_needed:
+                break
+            columns.append(name)
+            together = 100 * together + numbers
+        steps = np.diff(together)
+        goes_on = bool((steps >= 0).all()) and len(steps) >= ROWS_COUNTED
+        if len(columns) >= 3 and goes_on and together[-1] > together[0]:
+            return columns
     return []
 
 
@@ -539,7 +573,12 @@ def _are_epochs(numbers: Floats) -> bool:
 def _parts_of_time(cells: Mapping[str, _Cells]) -> list[str]:
     """The columns named as parts of the time, from the year on, without one that is left out."""
     columns: list[str] = []
+    days_of_year = [name for name in cells if is_day_of_year(name)]
     for place, names in enumerate(_PARTS_OF_TIME):
+        if days_of_year and place in (1, 2):
+            # In place of the month and of the day.
+            columns += days_of_year[:1] if place == 1 else []
+            continue
         own = [name for name in cells if name.strip("# ").lower() in names and name not in columns]
         # In lower case the month MM and the minute mm of weather buoys (NDBC) would be one name.
         if "MM" in cells and place == 1:
@@ -560,7 +599,7 @@ def _hours_beside(date: str, cells: Mapping[str, _Cells]) -> list[str]:
         if name == date or not len(numbers) or np.isnan(numbers).any():
             continue
         is_hours = _are_hours(numbers, is_hour_named(name), days)
-        is_clock = is_named("time", name) and bool(
+        is_clock = (is_named("time", name) or is_hour_named(name)) and bool(
             # Hours times 100 and minutes, as 1345; 2400 is the end of a day.
             ((numbers >= 0) & (numbers <= 2400) & (numbers % 100 < 60) & (numbers % 1 == 0)).all()
         )

@@ -15,7 +15,7 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from shoal.errors import SettingsError
-from shoal.producers.features import UNITS, WRITTEN_OUT
+from shoal.producers.features import UNITS, WRITTEN_OUT, unit_of
 from shoal.producers.files.times import is_moment
 from shoal.protocol.no_value import is_no_value
 
@@ -302,8 +302,10 @@ def preamble_of(lines: Sequence[str]) -> int:
             below = _agreeing(lines[notes:])
             if below.header and not any(map(_NUMBER.fullmatch, below.header)):
                 return notes
-        if len(lines) < 3 or _agreeing(lines).share > 0.5:
+        if len(lines) < 3:
             return 0
+        if _agreeing(lines).share > 0.5:
+            return _notes_as_wide(lines)
         for place in range(1, min(PREAMBLE_LINES_MAX + 1, len(lines) - 2)):
             if not lines[place].strip():
                 continue
@@ -316,6 +318,38 @@ def preamble_of(lines: Sequence[str]) -> int:
         # The row is counted as broken when it is read.
         pass
     return 0
+
+
+NOTES_MAX = 10
+"""most lines of notes that have as many cells as the readings"""
+
+
+def _notes_as_wide(lines: Sequence[str]) -> int:
+    """How many lines of notes stand before the header that have as many cells as the rows, as those
+    of a station with its place; 0 for none.
+
+    They are a header of their own and what stands below it, which is no reading.
+    """
+    delimiter = delimiter_of(lines)
+    rows = list(csv.reader(lines[: NOTES_MAX + UNITS_SEEN], delimiter=delimiter))
+    for place in range(2, min(NOTES_MAX, len(rows) - UNITS_SEEN) + 1):
+        header = rows[place]
+        readings = rows[place + 1 : place + 1 + UNITS_SEEN]
+        if len(readings) < UNITS_SEEN or {len(row) for row in rows[:place]} != {len(header)}:
+            return 0
+        measured = [_measured_places(row) for row in readings]
+        # A header that comes again has readings above it, and so is none of a second table.
+        is_above_alike = any(_measured_places(row) >= measured[0] for row in rows[:place])
+        is_alike = bool(measured[0]) and measured.count(measured[0]) == UNITS_SEEN
+        has_numbers_above = any(map(_measured_places, rows[:place]))
+        if is_alike and has_numbers_above and not is_above_alike and _is_whole_header(header):
+            return place
+    return 0
+
+
+def _measured_places(row: Sequence[str]) -> frozenset[int]:
+    """The positions of the cells of a row that are numbers or times."""
+    return frozenset(place for place, cell in enumerate(row) if is_measured(cell.strip()))
 
 
 class _Agreeing(NamedTuple):
@@ -410,6 +444,10 @@ def names_and_rows(
         return first, 1 + _further_rows(header, below[1:])
     number = _further_rows(header, below)
     names = list(header)
+    last = below[number - 1] if number > 1 else None
+    if last is not None and _is_whole_header(last) and not _is_whole_header(header):
+        # What stands above it are notes: what the station is called, where it is.
+        return list(last), number
     for row in below[:number]:
         if row is None:
             continue
@@ -420,9 +458,28 @@ def names_and_rows(
         if is_below_merged and not any(map(_is_known_unit, texts)):
             names = _below_merged(names, texts)
         else:
-            units = [text if _is_known_unit(text) else "" for text in texts]
+            # The first unit counts: a processing of Min that follows it is no minutes.
+            units = [
+                text if _is_known_unit(text) and not _ends_in_unit(name) else ""
+                for name, text in zip(names, texts, strict=True)
+            ]
             names = with_units(names, units)
     return names, number
+
+
+def _ends_in_unit(name: str) -> bool:
+    unit = unit_of(name)[1].lower()
+    return _is_known_unit(unit) or unit in _LETTERS_OF_UNIT
+
+
+def _is_whole_header(cells: Sequence[str]) -> bool:
+    """Whether each of these cells has a name of its own, and none is a unit."""
+    texts = [cell.strip() for cell in cells]
+    return (
+        all(texts)
+        and len(set(texts)) == len(texts)
+        and not any(_is_known_unit(text) or is_measured(text) for text in texts)
+    )
 
 
 def _is_known_unit(text: str) -> bool:

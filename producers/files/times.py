@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from itertools import islice
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -19,10 +20,22 @@ from shoal.producers.files.rows import NumberRows, Row, Rows
 
 ORDERS = ("day-first", "month-first", "year-first")
 """values of --date-format besides strptime's codes"""
+# Without CST, which is in use in China and in North America, and IST, in India, Israel and Ireland.
+_ABBREVIATIONS = {
+    **{"CET": "+01:00", "MEZ": "+01:00", "CEST": "+02:00", "MESZ": "+02:00", "WET": "+00:00"},
+    **{"WEST": "+01:00", "EET": "+02:00", "EEST": "+03:00", "BST": "+01:00", "MSK": "+03:00"},
+    **{"EST": "-05:00", "EDT": "-04:00", "CDT": "-05:00", "MDT": "-06:00", "PDT": "-07:00"},
+    **{"MST": "-07:00", "PST": "-08:00", "JST": "+09:00", "KST": "+09:00", "SGT": "+08:00"},
+    **{"AEST": "+10:00", "AEDT": "+11:00", "NZST": "+12:00", "NZDT": "+13:00", "AWST": "+08:00"},
+}
+"""zones of one meaning, by the letters that stand at the end of times and of names of columns"""
+_ZONE = rf"Z|(?:UTC|GMT)?[+-]\d{{1,2}}(?::?\d{{2}})?|UTC|GMT|{'|'.join(_ABBREVIATIONS)}"
+"""the zone at the end of a time"""
 _CLOCK = (
     r"(?:[T ,]+(?P<hour>\d{1,2})[:.h](?P<minute>\d{2})"
     r"(?:[:.](?P<second>\d{2})(?:[.,](?P<part>\d{1,9}))?)?"
-    r"(?:\s*(?P<half>[AaPp])\.?[Mm]\.?)?\s*(?P<zone>Z|[+-]\d{2}:?\d{2})?)?"
+    # Weather stations write 1:45p. A letter after it is of a zone: 10:00 AEST is no 10:00 a.m.
+    rf"(?:\s*(?P<half>[AaPp])(?:\.?[Mm]\.?)?(?![A-Za-z]))?\s*(?P<zone>{_ZONE})?)?"
 )
 _WEEKDAY = r"(?:[^\W\d_]{2,10}[.,]*\s+)?"
 _WRITTEN = re.compile(
@@ -35,8 +48,10 @@ _NAMED = re.compile(
     rf"[ .,/-]+(?P<year>\d{{4}}|\d{{2}}){_CLOCK}"
 )
 """5-Jan-2024 or January 5, 2024"""
-_OF_C = re.compile(r"([A-Za-z]{3} [A-Za-z]{3}) +(\d{1,2}) (\d{2}:\d{2}:\d{2}) (\d{4})")
-"""Fri Mar 1 13:45:00 2024, as ctime of C writes it"""
+_OF_C = re.compile(
+    r"([A-Za-z]{3} [A-Za-z]{3}) +(\d{1,2}) (\d{2}:\d{2}:\d{2}) (?:([A-Z]{3,4}) )?(\d{4})"
+)
+"""Fri Mar 1 13:45:00 2024, as ctime of C writes it, and date of Unix with a zone before the year"""
 _SPACED = re.compile(r"(\d{4}) (\d{1,2}) (\d{1,2})((?: \d{1,2}(?:\.0)?){0,3})")
 _COMPACT = re.compile(
     r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(([01]\d|2[0-3])([0-5]\d([0-5]\d)?)?)?"
@@ -45,8 +60,9 @@ _COMPACT = re.compile(
 _DAY_DIGITS = re.compile(r"(\d{4})(\d{2})(\d{2})(?:\.0+)?")
 _WHOLE = re.compile(r"(\d{1,2})(?:\.0+)?")
 """an hour, a minute or a second in a column of its own; of floats where a cell of it is empty"""
-_CLOCK_DIGITS = re.compile(r"(\d{1,2})(\d{2})(?:\.0+)?")
-"""a time of day as 1345 or 930"""
+_CLOCK_DIGITS = re.compile(r"(\d{1,4})(?:\.0+)?")
+"""a time of day as 1345, 930 or 5"""
+HOURS_OF_DAY = 24
 _MIDNIGHT = re.compile(r"(.*\d[T ])24(:?00(?::?00(?:\.0+)?)?)(.*)")
 """the end of a day, as hour 24"""
 SERIAL_DAYS = (20_000.0, 80_000.0)
@@ -59,15 +75,6 @@ DAY_S = 86_400.0
 # reading that is a little out of order goes back by less.
 FOLD_S = 900.0
 """seconds by which the clock steps back, at least, where the second pass of an hour begins"""
-# Without CST, which is in use in China and in North America, and IST, in India, Israel and Ireland.
-_ABBREVIATIONS = {
-    **{"CET": "+01:00", "MEZ": "+01:00", "CEST": "+02:00", "MESZ": "+02:00", "WET": "+00:00"},
-    **{"WEST": "+01:00", "EET": "+02:00", "EEST": "+03:00", "BST": "+01:00", "MSK": "+03:00"},
-    **{"EST": "-05:00", "EDT": "-04:00", "CDT": "-05:00", "MDT": "-06:00", "PDT": "-07:00"},
-    **{"MST": "-07:00", "PST": "-08:00", "JST": "+09:00", "KST": "+09:00", "SGT": "+08:00"},
-    **{"AEST": "+10:00", "AEDT": "+11:00", "NZST": "+12:00", "NZDT": "+13:00", "AWST": "+08:00"},
-}
-"""zones of one meaning, by the letters that stand at the end of names of columns"""
 _OFFSET = re.compile(r"(?:UTC|GMT|Z)?\s*([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE)
 _ZONE_IN_NAME = re.compile(
     r"(?:^|[\s,;_(\[])"
@@ -98,13 +105,9 @@ def zone_of(name: str | None) -> tzinfo:
     """The time zone of that name; UTC for None. Raises `SettingsError`."""
     if name is None:
         return UTC
-    offset = _OFFSET.fullmatch(name.strip())
-    if offset is not None:
-        ahead = timedelta(hours=int(offset[2]), minutes=int(offset[3] or 0))
-        # `timezone` takes less than a day.
-        if ahead < timedelta(days=1):
-            return timezone(ahead if offset[1] == "+" else -ahead)
     try:
+        if _OFFSET.fullmatch(name.strip()) is not None:
+            return _zone_written(name.strip())
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise SettingsError(
@@ -146,17 +149,20 @@ class TimeReader:
         compact: bool = False,
         serial: bool = False,
         in_order: bool = True,
+        parts: _Parts | None = None,
     ) -> None:
         """`order` is one of `ORDERS`, for dates that ISO 8601 does not read.
 
         `compact`: digits alone are a date. `serial`: numbers are days as spreadsheets count them.
-        `in_order`: times are read in the order in which they came to be.
+        `in_order`: times are read in the order in which they came to be. `parts`: what several
+        columns hold.
         """
         self._zone = zone_of(options.timezone)
         self.order = order
         self._compact = compact
         self._serial = serial
         self._in_order = in_order
+        self._parts = parts or _Parts()
         self._shown_twice: datetime | None = None
         """the newest time, if the clock shows it twice that day"""
         self._fold = 0
@@ -171,7 +177,9 @@ class TimeReader:
 
     def __call__(self, cells: Sequence[Any]) -> float | None:
         """Seconds since 1970; None where the cells have no time that can be read."""
-        cell = cells[0] if len(cells) == 1 else _joined(cells, self._codes is not None)
+        cell = cells[0]
+        if len(cells) > 1:
+            cell = _joined(cells, self._parts, as_written=self._codes is not None)
         if isinstance(cell, datetime) and cell.tzinfo is None:
             return seconds_of(self._in_zone(cell))
         if (self._compact or self._serial) and type(cell) in (int, float):
@@ -253,6 +261,37 @@ class TimeReader:
         return f"times: {form}, {zone}"
 
 
+class _Parts(NamedTuple):
+    """What the columns of a time hold that their cells do not show one by one."""
+
+    has_day_of_year: bool = False
+    """whether the second column, after the year, is the day of the year"""
+    is_clock: bool = False
+    """whether numbers after the date are hours and minutes, as 930 or 45, and no hours alone"""
+
+
+_DAY_OF_YEAR = re.compile(r"doy|j(ulian)?[_ ]?day|yday|day[_ ]?of[_ ]?(the[_ ]?)?year")
+
+
+def is_day_of_year(name: str) -> bool:
+    """Whether a column is called the day of the year, as many stations count it."""
+    return _DAY_OF_YEAR.fullmatch(name.strip("# ").lower()) is not None
+
+
+def _parts_of(rows: Iterable[Sequence[Any]], columns: Sequence[str]) -> _Parts:
+    """What the columns of a time hold, by their names and the first rows."""
+    has_day_of_year = len(columns) > 1 and is_day_of_year(columns[1])
+    # A date, or a year and the day of it, or year, month and day.
+    if len(columns) != (3 if has_day_of_year else 2) and len(columns) != 4:
+        return _Parts(has_day_of_year)
+    # The first hour of a day has 0 to 59 where others have up to 2359.
+    for cells in islice(rows, ROWS_SEEN):
+        text = str(cells[-1]).strip()
+        if re.fullmatch(r"\d{2,4}(\.0+)?", text) and float(text) > HOURS_OF_DAY:
+            return _Parts(has_day_of_year, is_clock=True)
+    return _Parts(has_day_of_year)
+
+
 def time_reader(
     rows: Callable[[], Iterable[Sequence[Any]]],
     options: TimeOptions,
@@ -268,6 +307,7 @@ def time_reader(
     if options.timezone is None:
         options = options._replace(timezone=zone_in(columns))
     zone_of(options.timezone)
+    parts = _parts_of(rows(), columns)
     if options.date_format is not None:
         order = options.date_format if options.date_format in ORDERS else None
         if order is None and "%" not in options.date_format:
@@ -275,10 +315,10 @@ def time_reader(
                 f"--date-format {options.date_format!r}: write day-first, month-first, year-first,"
                 " or codes such as %d.%m.%Y %H:%M"
             )
-        return TimeReader(options, order)
+        return TimeReader(options, order, parts=parts)
     dates = _Dates()
     for cells in rows():
-        dates.add(_joined(cells))
+        dates.add(_joined(cells, parts))
         # Rows beyond the first are only needed to tell days from months.
         if dates.seen >= ROWS_SEEN and not dates.unknown:
             break
@@ -298,6 +338,7 @@ def time_reader(
         # Only where all times are so: among epochs a number of eight digits is none of them.
         compact=0 < dates.digits == dates.seen,
         serial=0 < dates.serial == dates.seen,
+        parts=parts,
     )
 
 
@@ -395,7 +436,7 @@ class _Days:
                     self._followed[order] += 1
 
 
-def _joined(cells: Sequence[Any], as_written: bool = False) -> str:
+def _joined(cells: Sequence[Any], parts: _Parts, as_written: bool = False) -> str:
     """The text of the time columns together; empty where a cell is.
 
     `as_written`: with spaces between them and no other change, as codes of strptime read it.
@@ -403,11 +444,29 @@ def _joined(cells: Sequence[Any], as_written: bool = False) -> str:
     texts = ["" if cell is None else str(cell).strip() for cell in cells]
     if not all(texts):
         return ""
+    if as_written:
+        return " ".join(texts)
+    if parts.has_day_of_year:
+        texts = [_day_of_year(*texts[:2]), *texts[2:]]
+        if not texts[0]:
+            return ""
     # A year in a column of its own is followed by months, not by hours.
     is_year = re.fullmatch(r"\d{1,4}(\.0+)?", texts[0]) is not None
-    if len(texts) > 1 and not is_year and not as_written:
-        return f"{_day_of(texts[0])} {_clock_of(texts[1:])}"
+    if is_year and parts.is_clock and len(texts) == 4:
+        return f"{' '.join(texts[:3])} {_clock_of(texts[3:], is_clock=True).replace(':', ' ')}"
+    if len(texts) > 1 and not is_year:
+        return f"{_day_of(texts[0])} {_clock_of(texts[1:], parts.is_clock)}"
     return " ".join(texts)
+
+
+def _day_of_year(year: str, day: str) -> str:
+    """The date of a day of a year, from 1 on; empty where there is no such day."""
+    try:
+        first = datetime(int(float(year)), 1, 1)
+        date = first + timedelta(days=int(float(day)) - 1)
+    except (ValueError, OverflowError):
+        return ""
+    return f"{date:%Y-%m-%d}" if date.year == first.year else ""
 
 
 def _day_of(text: str) -> str:
@@ -416,15 +475,19 @@ def _day_of(text: str) -> str:
     return text if digits is None else "-".join(digits.groups())
 
 
-def _clock_of(texts: Sequence[str]) -> str:
-    """The time of day that columns hold: an hour, minutes and seconds, 1345, or any other text."""
+def _clock_of(texts: Sequence[str], is_clock: bool) -> str:
+    """The time of day that columns hold: an hour, minutes and seconds, 1345, or any other text.
+
+    `is_clock`: 45 is a quarter to one in the night, and no hour.
+    """
     parts = [_WHOLE.fullmatch(text) for text in texts]
-    if len(parts) <= 3 and all(parts):
+    if len(parts) <= 3 and all(parts) and not is_clock:
         whole = [part[1].zfill(2) for part in parts if part is not None]
         return ":".join([*whole, "00"] if len(whole) == 1 else whole)
     together = _CLOCK_DIGITS.fullmatch(texts[0])
     if len(texts) == 1 and together is not None:
-        return f"{together[1].zfill(2)}:{together[2]}"
+        digits = together[1].zfill(4)
+        return f"{digits[:2]}:{digits[2:]}"
     return " ".join(texts)
 
 
@@ -436,9 +499,12 @@ def is_serial_day(text: str) -> bool:
         return False
 
 
+TIME_OF_DAY = re.compile(r"\d{1,2}:\d{2}(:\d{2})?([.,]\d+)?(\s*[AaPp](\.?[Mm]\.?)?)?")
+
+
 def is_moment(text: str) -> bool:
     """Whether a text is a date, or a time of day, that is no number, in any order of its parts."""
-    if _iso(text) is not None or re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?([.,]\d+)?", text):
+    if _iso(text) is not None or TIME_OF_DAY.fullmatch(text):
         return True
     try:
         # ValueError: of the form of a date, and no day of the calendar.
@@ -453,7 +519,7 @@ def names_zone(text: str) -> bool:
         float(text)
     except ValueError:
         # The time of day must come first: in 2024-01-31 the end would be an offset of -31.
-        return re.search(r":\d{2}.*(Z|[+-]\d{2}(:?\d{2})?|UTC|GMT)$", text.strip()) is not None
+        return re.search(rf":\d{{2}}.*({_ZONE})$", text.strip()) is not None
     return True
 
 
@@ -492,10 +558,7 @@ def _written(text: str, order: str | None) -> datetime | None:
 
     Raises `ValueError` for a day or a time of day that does not exist.
     """
-    text = _OF_C.sub(r"\1 \2 \4 \3", text)
-    # As mail and HTTP write it.
-    if text.endswith(" GMT"):
-        text = f"{text.removesuffix(' GMT')} +00:00"
+    text = _OF_C.sub(r"\1 \2 \5 \3 \4", text).strip()
     spaced = _SPACED.fullmatch(text)
     if spaced:
         clock = [int(float(part)) for part in spaced[4].split()]
@@ -509,7 +572,11 @@ def _written(text: str, order: str | None) -> datetime | None:
         day = int(named["day"] or named["us_day"])
         return _with_clock(named, int(named["year"]), month, day)
     numbers = _WRITTEN.fullmatch(text)
-    if numbers is None or order is None:
+    if numbers is None:
+        return None
+    # Four digits in front are a year, whatever the order of the file's other dates is.
+    order = "year-first" if len(numbers["a"]) > 2 else order
+    if order is None:
         return None
     # Names of the parts as the order has them: 2024-01-31, 31.01.2024, 01/31/2024.
     parts = {"year-first": "abc", "day-first": "cba", "month-first": "cab"}[order]
@@ -533,9 +600,18 @@ def _with_clock(written: re.Match[str], year: int, month: int, day: int) -> date
     if written["part"]:
         moment += timedelta(seconds=float(f"0.{written['part']}"))
     if written["zone"]:
-        zone = written["zone"].replace("Z", "+00:00")
-        moment = moment.replace(tzinfo=datetime.fromisoformat(f"2000-01-01T00:00:00{zone}").tzinfo)
+        moment = moment.replace(tzinfo=_zone_written(written["zone"]))
     return moment
+
+
+def _zone_written(text: str) -> tzinfo:
+    """The zone at the end of a time. Raises `ValueError` for an offset of a day or more."""
+    offset = _OFFSET.fullmatch(_ABBREVIATIONS.get(text, text))
+    if offset is None:
+        # Z, UTC and GMT.
+        return UTC
+    ahead = timedelta(hours=int(offset[2]), minutes=int(offset[3] or 0))
+    return timezone(ahead if offset[1] == "+" else -ahead)
 
 
 def _at(

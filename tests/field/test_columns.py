@@ -188,6 +188,9 @@ HEADERS: dict[str, tuple[str, list[str]]] = {
         ["AirTC [Deg C]", "RH [%]"],
     ),
     "processing": ("time,temp,hum\n,Avg,Max\n", ["temp", "hum"]),
+    "two units and processing": ("TS,BattV_Min,RH\nTS,Volts,%\n,Min,Smp\n", ["RH [%]"]),
+    "notes of a station": ("Indoor,Office,\nLat,Long,\nTime,Temp,Hum\n", ["Temp", "Hum"]),
+    "its place": ("Name,Long,Lat\nroof,5.5,47.3\nTime,Temp,Hum\n", ["Temp", "Hum"]),
     "names below merged cells": (",Hall 1,\nTime,Temp,Hum\n", ["Hall 1 Temp", "Hall 1 Hum"]),
 }
 
@@ -206,10 +209,18 @@ def test_a_header_may_have_several_lines_and_none_of_them_is_a_reading(
     source = Replay([file], Columns(tuple(names)), split_of("round-robin", 1, 0, None))
     readings = source.read(ROWS + 9)
     assert len(readings) == ROWS
-    assert np.array(readings.values)[0].tolist() == [
-        float(LINES["temp"][0]),
-        float(LINES["hum"][0]),
-    ]
+    first = [float(LINES["temp"][0]), float(LINES["hum"][0])]
+    assert np.array(readings.values)[0].tolist() == first[-len(names) :]
+
+
+def test_signs_of_one_letter_are_the_units_they_look_like(tmp_path: Path) -> None:
+    rows = planted(ROWS)
+    wind = np.random.default_rng(2).integers(0, 360, ROWS)
+    columns = {"Out (\u2103)": rows["temp"], "In, \u00baC": rows["hum"], "Wind (\u00ba)": wind}
+    plan = plan_of([written(tmp_path / "a.csv", columns, ";")], OPTIONS)
+    features = plan.understood.of("feature")
+    assert [column.unit for column in features] == ["\u00b0C", "\u00b0C", "\u00b0"]
+    assert features[2].period == 360
 
 
 def test_words_for_no_value_in_the_first_rows_are_no_header(tmp_path: Path) -> None:
@@ -292,7 +303,7 @@ def test_a_number_that_is_a_value_of_another_column_is_no_value_of_one_alone(
             settings(na_values_of={"cold": ["1"]}).check(CONTRACT)
 
 
-@pytest.mark.parametrize("fill", [-99.9, 9999, 65535, 32767, -32768, -999.9, 1e20, -3.4e38])
+@pytest.mark.parametrize("fill", [-99.9, 99.99, 9999, 65535, 32767, -32768, -999.9, 1e20, -3.4e38])
 def test_a_fill_value_far_from_all_others_is_proposed_as_no_value(
     fill: float, tmp_path: Path
 ) -> None:

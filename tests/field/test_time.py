@@ -72,12 +72,69 @@ def understood(columns: dict[str, Sequence[Any]]) -> Understood:
         ([45352], "2024-03-01 00:00:00"),
         (["1709251200"], "2024-03-01 00:00:00"),
         (["1709251200000000000"], "2024-03-01 00:00:00"),
+        (["2024-03-01 13:45:00 UTC"], "2024-03-01 13:45:00"),
+        (["2024-03-01 13:45:00 +0100"], "2024-03-01 12:45:00"),
+        (["2024-03-01 13:45:00 UTC+1"], "2024-03-01 12:45:00"),
+        (["2024-03-01 10:00 AEST"], "2024-03-01 00:00:00"),
+        (["31.03.2024 13:45:00 CEST"], "2024-03-31 11:45:00"),
+        (["Fri Mar  1 13:45:00 EST 2024"], "2024-03-01 18:45:00"),
+        (["2024/03/01 13:45"], "2024-03-01 13:45:00"),
+        (["2024.3.1 13:45:30"], "2024-03-01 13:45:30"),
+        (["31.03.24", "12:05a"], "2024-03-31 00:05:00"),
+        (["31.03.24", "1:05p"], "2024-03-31 13:05:00"),
+        (["2024-03-01 13:45 +99"], None),
         (["20240301", "25"], None),
         (["20240230", "1"], None),
     ],
 )
 def test_a_time_in_one_column_or_several_is_read(cells: list[Any], time: str | None) -> None:
     assert moments([cells, cells]) == [time, time]
+
+
+@pytest.mark.parametrize(
+    ("columns", "cells", "time"),
+    [
+        (("YEAR", "DOY", "HR"), ("2024", "61", "13"), "2024-03-01 13:00:00"),
+        (("Year", "Julian Day", "HHMM"), ("2024", "61.0", "45"), "2024-03-01 00:45:00"),
+        (("year", "doy"), (2024, 366), "2024-12-31 00:00:00"),
+        (("year", "doy"), (2023, 366), None),
+        (("Date", "Time"), ("20240301", "5"), "2024-03-01 00:05:00"),
+        (("YEAR", "MO", "DY", "HHMM"), ("2024", "3", "1", "45"), "2024-03-01 00:45:00"),
+    ],
+)
+def test_days_of_the_year_and_hours_with_minutes_are_read(
+    columns: Sequence[str], cells: Sequence[Any], time: str | None
+) -> None:
+    # Another row of the file shows that its last column has hours and minutes, not hours.
+    later = (*cells[:-1], "2355")
+    rows = [cells, later if time and time[11:13] == "00" else cells]
+    read = time_reader(lambda: rows, TimeOptions(), "t", columns)
+    assert as_text(read(cells)) == time
+
+
+def test_year_month_and_day_are_found_by_a_name_or_none() -> None:
+    hours = [START + timedelta(hours=row) for row in range(600)]
+    values = planted(600)
+    stations = {
+        "YEAR": [time.year for time in hours],
+        "DOY": [time.timetuple().tm_yday for time in hours],
+        "HR": [time.hour for time in hours],
+        **values,
+    }
+    assert [column.name for column in understood(stations).of("time")] == ["YEAR", "DOY", "HR"]
+    parts = [[getattr(time, part) for time in hours] for part in ("year", "month", "day", "hour")]
+    found = understood(unnamed(*parts, *values.values()))
+    assert len(found.of("time")) == 4
+    assert found.interval_s == 3600
+    days = [START + timedelta(days=row) for row in range(600)]
+    parts = [[getattr(time, part) for time in days] for part in ("year", "month", "day")]
+    whole = [round(float(value)) - 10 for value in values["temp"]]
+    found = understood(unnamed(*parts, whole, values["hum"]))
+    assert len(found.of("time")) == 3, "a temperature is no hour"
+
+
+def unnamed(*columns: Sequence[Any]) -> dict[str, Sequence[Any]]:
+    return {f"column-{place}": column for place, column in enumerate(columns, 1)}
 
 
 @pytest.mark.parametrize(
