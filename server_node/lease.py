@@ -2,7 +2,8 @@
 over.
 
 The holder renews it from a thread of its own, with a log of its own, so that no step of the server
-can delay it.
+can delay it. A renewal is a record of the log; where the log can show one without a record, it is
+one every `RECORD_S` only, because a server without work should let the disk rest.
 """
 
 from __future__ import annotations
@@ -15,22 +16,45 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from typing import NamedTuple
 
 from shoal.config.settings import Config
 from shoal.errors import LeaseHeld, LeaseUncertain, LogUnavailable, MessageRejected, ShoalError
 from shoal.protocol.lease import LEASE_KEY, Lease, is_lease
 from shoal.protocol.topics import ensure_topics
 from shoal.telemetry.events import log_event
-from shoal.transports.base import Log, Positions, Record, beginning
+from shoal.transports.base import (
+    Log,
+    Positions,
+    Record,
+    beginning,
+    show_renewal,
+    shown_renewal,
+)
 
 MISSED_RENEWALS_MAX = 4
 """renewals that a server may miss before another one may take its lease"""
+RECORD_S = 600.0
+"""seconds after which a renewal is a record of the log in any case: a server without work finds out
+by it that the disk refuses to write. Twelve a minute would be a gigabyte a day, these are 8 MB"""
 RELEASE_TIMEOUT_S = 5.0
 """seconds to release the lease: a server that ends waits for no log that is away"""
 GENERATION_MAX = 10**9
 """one start a second for thirty years"""
 GENERATIONS_AHEAD_MAX = 1000
 """servers that may have taken the lease one after the other since a running one has looked last"""
+
+
+class _Watched(NamedTuple):
+    """Another server's lease, as it was first seen."""
+
+    rank: tuple[int, str]
+    offset: int
+    """offset of its newest record"""
+    shown: int | None
+    """number of the renewal that its holder showed without a record"""
+    since: float
+    """time at which it was first seen"""
 
 
 class LeaseHolder:
@@ -54,12 +78,15 @@ class LeaseHolder:
         self._renew_s = config.server.lease_renew_s
         self._process_id = secrets.token_hex(8)
         self._holder = f"process {os.getpid()} on {socket.gethostname()}"
-        self._watched: tuple[tuple[int, str], int, float] | None = None
-        """rank and offset of another server's lease, and when it was first seen"""
+        self._watched: _Watched | None = None
         self._log: Log
         self._positions: Positions = {}
         self._own: Lease | None = None
         self._renewal_due = 0.0
+        self._record_due = 0.0
+        """time from which on a renewal is a record"""
+        self._renewals = 0
+        """how often the lease was renewed"""
 
     @contextmanager
     def held(self, log: Log, instance: str) -> Iterator[None]:
@@ -105,7 +132,10 @@ class LeaseHolder:
                 "one serves no more, and returns if that one does not renew its lease for "
                 f"{MISSED_RENEWALS_MAX * self._renew_s:.0f} s"
             )
-        self._publish(own)
+        self._renewals += 1
+        if not show_renewal(self._log, own.process_id, self._renewals) or now >= self._record_due:
+            self._publish(own)
+            self._record_due = now + RECORD_S
         # From the time before it was published: a slow log must not stretch the interval by which
         # others measure.
         self._renewal_due = now + self._renew_s
@@ -127,7 +157,9 @@ class LeaseHolder:
             self._federation, instance, self._process_id, generation, self._renew_s, self._holder
         )
         self._publish(self._own)
-        self._renewal_due = self._clock() + self._renew_s
+        now = self._clock()
+        self._renewal_due = now + self._renew_s
+        self._record_due = now + RECORD_S
         # Once: after an error of its node, this server must not take the lease from the one that
         # has it by then.
         self._take_over = False
@@ -140,16 +172,19 @@ class LeaseHolder:
         if lease.released or instance == lease.instance:
             return
         now = self._clock()
+        shown = shown_renewal(self._log, lease.process_id)
         if self._watched is None:
-            self._watched = lease.rank, offset, now
-        rank, first_offset, since = self._watched
-        if (lease.rank, offset) != (rank, first_offset):
+            self._watched = _Watched(lease.rank, offset, shown, now)
+        watched = self._watched
+        # A renewal that is shown no longer is that of a process that has ended.
+        shows_another = shown is not None and shown != watched.shown
+        if shows_another or (lease.rank, offset) != (watched.rank, watched.offset):
             raise LeaseHeld(
                 f"another server holds the lease of {self._federation} ({lease.holder}). Stop that "
                 "one; or start this one with --take-over, and that one ends"
             )
         # By this server's own setting: a lease that says it will be renewed in a day may be forged.
-        if now < since + MISSED_RENEWALS_MAX * self._renew_s:
+        if now < watched.since + MISSED_RENEWALS_MAX * self._renew_s:
             raise LeaseUncertain(
                 f"another server has the lease of {self._federation} ({lease.holder}); waiting up "
                 f"to {MISSED_RENEWALS_MAX * self._renew_s:.0f} s to see whether it still renews it "

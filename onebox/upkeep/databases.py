@@ -19,7 +19,7 @@ from shoal.read_only import read_unchanged
 from shoal.runtime import checkpoint, site_readings
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.server_node.history import store
-from shoal.transports.sqlite import schema
+from shoal.transports.sqlite import renewals, schema
 
 HEADER: Final = b"SQLite format 3\0"
 LOG: Final = "log"
@@ -42,8 +42,8 @@ STATES: Final = {
 }
 """beginning of the name of a checkpoint's owner -> the form of its state. Its number is looked up
 where there is such a checkpoint: a site of clients has no extras of a helper"""
-BESIDE: Final = ("-wal", "-shm", "-journal")
-"""endings of the names of files that SQLite keeps beside a database"""
+BESIDE: Final = ("-wal", "-shm", "-journal", renewals.ENDING)
+"""endings of the names of files that are kept beside a database while processes have it open"""
 
 
 class Database(NamedTuple):
@@ -66,14 +66,14 @@ class Accepted(NamedTuple):
 
 
 def files_in(folder: Path) -> Iterator[Path]:
-    """All files of a folder but links, and but what SQLite keeps beside a database."""
+    """All files of a folder but links, and but what is kept beside a database in use."""
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not path.is_symlink() and not _is_beside(path):
             yield path
 
 
 def _is_beside(path: Path) -> bool:
-    """Whether SQLite keeps this file beside a database."""
+    """Whether this file is kept beside a database in use."""
     for ending in BESIDE:
         if path.name.endswith(ending) and path.with_name(path.name.removesuffix(ending)).exists():
             return True

@@ -39,7 +39,7 @@ class Lease(Envelope):
     generation: int
     """one more than that of the lease it follows"""
     renew_s: float
-    """seconds after which the lease is published again"""
+    """seconds after which the lease is renewed"""
     holder: str
     """the process and its host, for people"""
     released: bool = False

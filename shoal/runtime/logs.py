@@ -38,6 +38,8 @@ from shoal.transports.base import (
     TopicSettings,
     flush_unsynced,
     publish_batch,
+    show_renewal,
+    shown_renewal,
 )
 from shoal.transports.sqlite.log import SqliteLog
 from shoal.transports.sqlite.reader import SqliteLogReader
@@ -130,6 +132,14 @@ class SignedTopic:
 
     def show_progress(self, reader: str, topic: str, at: Positions) -> None:
         self._log.show_progress(reader, topic, at)
+
+    def show_renewal(self, holder: str, count: int) -> bool:
+        """See `show_renewal`."""
+        return show_renewal(self._log, holder, count)
+
+    def shown_renewal(self, holder: str) -> int | None:
+        """See `shown_renewal`. Not signed: who can lock a byte of the file can delete the log."""
+        return shown_renewal(self._log, holder)
 
     def close(self) -> None:
         self._log.close()

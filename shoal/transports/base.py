@@ -307,6 +307,26 @@ def flush_unsynced(log: Log) -> None:
     flush()
 
 
+def show_renewal(log: Log, holder: str, count: int) -> bool:
+    """Show other processes the renewal number `count` of a lease without a record; False where the
+    log cannot.
+
+    Optional for a log: one without `show_renewal(holder, count)` cannot. `holder` is the random
+    name of the process that holds the lease. Raises as the log does.
+    """
+    show: Callable[[str, int], bool] | None = getattr(log, "show_renewal", None)
+    return show is not None and show(holder, count)
+
+
+def shown_renewal(log: Log, holder: str) -> int | None:
+    """The number of the newest renewal that a holder has shown with `show_renewal`; None without
+    one."""
+    shown: Callable[[str], int | None] | None = getattr(log, "shown_renewal", None)
+    if shown is None:
+        return None
+    return shown(holder)
+
+
 class Transport:
     """One kind of log: an object that the entry-point group `shoal.transports` names by its address
     scheme."""

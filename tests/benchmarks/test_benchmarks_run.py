@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.__main__ import BENCHMARKS, main
+from benchmarks.idle import counters_of, rates
 from benchmarks.replay import FULL, measurable
 from benchmarks.states import covering
 from shoal.kernels.compiled import CompiledKernels
@@ -183,6 +184,68 @@ def test_the_footprint_of_a_real_client_is_measured_from_start_to_end(tmp_path: 
     assert reached.pop("import_s") in {True, False}
     assert reached == {"distributions": None, "installed_mb": None, "resident_mb": True}
     assert result["import_s"] > 0
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/io").exists(), reason="Linux: the counters are read from /proc"
+)
+def test_a_server_and_a_client_are_measured_while_they_rest(tmp_path: Path) -> None:
+    result = run("idle", tmp_path)
+    assert result["processes"].keys() == {"server", "client"}
+    for figures in result["processes"].values():
+        assert result["goal"].keys() <= figures.keys()
+        assert figures["wakeups_per_s"] > 0
+        assert figures["mb_written_per_day"] >= 0
+
+
+WRITES = """
+import os, sys, tempfile, threading, time
+with tempfile.TemporaryFile(dir=sys.argv[1]) as file:
+    print(flush=True)
+    sys.stdin.readline()
+    os.write(file.fileno(), bytes(1 << 20))
+    os.fsync(file.fileno())
+    slept = threading.Event()
+    def sleep():
+        for _ in range(200):
+            time.sleep(0.001)
+        slept.set()
+        threading.Event().wait()
+    threading.Thread(target=sleep, daemon=True).start()
+    began = time.process_time()
+    while time.process_time() < began + 0.2:
+        pass
+    slept.wait()
+    print(flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/io").exists(), reason="Linux: the counters are read from /proc"
+)
+def test_the_counters_of_a_process_are_what_it_wrote_slept_and_computed() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITES, str(HERE)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        before = counters_of(process.pid)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        after = counters_of(process.pid)
+        process.stdin.close()
+    assert before.written_bytes + 2**20 <= after.written_bytes < before.written_bytes + 2**21
+    assert after.wakeups - before.wakeups >= 200
+    assert after.cpu_s - before.cpu_s >= 0.19
+    assert rates(before, after, 864.0)["mb_written_per_day"] == pytest.approx(
+        (after.written_bytes - before.written_bytes) * 100 / 1e6
+    )
 
 
 @pytest.mark.skipif(

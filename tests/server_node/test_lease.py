@@ -4,6 +4,7 @@ machines show."""
 from __future__ import annotations
 
 import dataclasses
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -23,15 +24,20 @@ from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.server_node.bootstrap import StatusUpdater, initial_status
-from shoal.server_node.lease import MISSED_RENEWALS_MAX, LeaseHolder, LeaseRenewal
+from shoal.server_node.lease import MISSED_RENEWALS_MAX, RECORD_S, LeaseHolder, LeaseRenewal
 from shoal.server_node.report.status import StatusBoard
 from shoal.transports.base import Log, latest
+from shoal.transports.sqlite import log as sqlite_log
 from shoal.transports.sqlite.log import SqliteLog
+from shoal.transports.sqlite.renewals import RenewalLocks
 from tests.house.processes import wait_until
 from tests.server_node.server_fixture import ServerFixture
 from tests.small_plant import Clock, an_update, forged, plant
 
 RENEW_S = ServerSettings().lease_renew_s
+on_linux = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="Linux: other systems have no such locks"
+)
 
 
 class Server:
@@ -47,8 +53,8 @@ class Server:
         self._open = ExitStack()
 
     def start(self) -> None:
-        log = self._open.enter_context(closing(SqliteLog(self._path, durable=False)))
-        self._open.enter_context(self._lease.held(log, self._instance))
+        self._log = self._open.enter_context(closing(SqliteLog(self._path, durable=False)))
+        self._open.enter_context(self._lease.held(self._log, self._instance))
 
     def renew(self) -> None:
         self._lease.renew()
@@ -59,6 +65,10 @@ class Server:
 
     def end(self) -> None:
         self._open.close()
+
+    def kill(self) -> None:
+        """End without releasing the lease; all that the process had open is closed."""
+        self._log.close()
 
 
 @pytest.fixture
@@ -201,13 +211,70 @@ def test_an_outage_of_the_log_does_not_let_a_lease_expire(
     first.renew()
 
 
+def records(path: Path) -> int:
+    """How many records the topic with the lease has had."""
+    with closing(SqliteLog(path)) as log:
+        return log.bounds(plant().snapshots_topic)[0][1]
+
+
+@pytest.fixture
+def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every renewal is a record, as on a system that has no such locks."""
+    monkeypatch.setattr(RenewalLocks, "show", lambda *_: False)
+
+
+@pytest.mark.usefixtures("without_locks")
 def test_a_lease_is_renewed_only_when_it_is_due(path: Path, first: Server) -> None:
     for _ in range(10):
         first.after(RENEW_S / 5).renew()
+    assert records(path) == 1 + 2
     with closing(SqliteLog(path)) as log:
-        assert log.bounds(plant().snapshots_topic)[0][1] == 1 + 2
         (record,) = latest(log, plant().snapshots_topic).values()
     assert record.key == LEASE_KEY
+
+
+@on_linux
+def test_an_idle_server_writes_its_lease_every_ten_minutes_only(path: Path, first: Server) -> None:
+    for _ in range(int(RECORD_S / RENEW_S) - 1):
+        first.after(RENEW_S).renew()
+    assert records(path) == 1
+    with pytest.raises(LeaseUncertain):
+        Server(path, "two").start()
+    first.after(RENEW_S).renew()
+    assert records(path) == 2
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_a_renewal_by_a_record_is_seen_as_well(path: Path, first: Server) -> None:
+    second = Server(path, "two")
+    with pytest.raises(LeaseUncertain):
+        second.start()
+    first.after(RENEW_S).renew()
+    with pytest.raises(LeaseHeld):
+        second.after(1.0).start()
+
+
+@on_linux
+def test_a_lock_that_ends_with_its_process_is_no_renewal(path: Path, first: Server) -> None:
+    first.after(RENEW_S).renew()
+    second = Server(path, "two")
+    with pytest.raises(LeaseUncertain):
+        second.start()
+    first.kill()
+    with pytest.raises(LeaseUncertain):
+        second.after(MISSED_RENEWALS_MAX * RENEW_S - 0.1).start()
+    second.after(0.2).start()
+
+
+@on_linux
+def test_a_server_with_a_full_disk_does_not_renew_its_lease(
+    path: Path, first: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as full:
+        full.setattr(sqlite_log, "ROOM_BYTES_MIN", 2**80)
+        with pytest.raises(LogUnavailable, match="disk full"):
+            first.after(RENEW_S).renew()
+    first.renew()
 
 
 @pytest.fixture

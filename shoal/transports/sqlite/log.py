@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from shoal.errors import LogError
+from shoal.errors import LogError, LogUnavailable
 from shoal.files import writing
 from shoal.transports.base import (
     Headers,
@@ -40,6 +40,7 @@ from shoal.transports.sqlite.records import (
     row_bytes_max,
     store,
 )
+from shoal.transports.sqlite.renewals import RenewalLocks
 from shoal.transports.sqlite.schema import (
     Topic,
     connect,
@@ -52,6 +53,8 @@ from shoal.transports.sqlite.schema import (
 PENDING_BYTES = 256
 """memory of a buffered row besides its own bytes"""
 WAL_BYTES_MAX = 64 * MIB
+ROOM_BYTES_MIN = MIB
+"""free bytes of the disk below which it counts as full: a flush of few records takes less"""
 SWEEP_S = 60.0
 """seconds after which a flush also applies retention to partitions that it does not write"""
 POLL_S = (0.001, 0.01)
@@ -108,6 +111,7 @@ class SqliteLog:
         self._wal_bytes_allowed = WAL_BYTES_MAX
         self._durable = durable
         self._file_bytes_max = file_bytes_max
+        self._renewals = RenewalLocks(self._path)
         self._inode = 0
         """number of the open file in its file system"""
         self._connection: sqlite3.Connection | None = self._connect()
@@ -266,6 +270,19 @@ class SqliteLog:
     def show_progress(self, reader: str, topic: str, at: Positions) -> None:
         """See `Log.show_progress`. Nothing to do: there are no tools for this file."""
 
+    def show_renewal(self, holder: str, count: int) -> bool:
+        """See `shoal.transports.base.show_renewal`. Raises `LogUnavailable` where the disk has no
+        room: it writes nothing itself, and a holder that can write nothing must not go on."""
+        with self._open():
+            free = os.statvfs(self._path.parent)
+            if free.f_bavail * free.f_frsize < ROOM_BYTES_MIN:
+                raise LogUnavailable(f"log {self._path}: disk full; make room, and retry")
+            return self._renewals.show(holder, count)
+
+    def shown_renewal(self, holder: str) -> int | None:
+        """See `shoal.transports.base.shown_renewal`."""
+        return self._renewals.shown(holder)
+
     def close(self) -> None:
         """Flush and close. Raises if the flush fails (those records are lost); the file is closed
         all the same."""
@@ -277,6 +294,7 @@ class SqliteLog:
         finally:
             connection = self._connection
             self._connection = None
+            self._renewals.close()
             with log_file_errors(self._path):
                 connection.close()
 
