@@ -360,7 +360,9 @@ def _taken_in_ms(records: Sequence[Record]) -> Sequence[int]:
 def _places(records: Sequence[Record], kept: Sequence[int]) -> list[tuple[int, int]]:
     """(partition, offset) of the records `kept`, by number."""
     if isinstance(records, RecordColumns):
-        return [(records.partition, records.offsets[number]) for number in kept]
+        partition = records.partition
+        offsets = records.offsets
+        return [(partition, offsets[number]) for number in kept]
     return [(records[number].partition, records[number].offset) for number in kept]
 
 

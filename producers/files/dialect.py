@@ -586,13 +586,19 @@ class _SignsSeen:
         self.spaces = ""
         """another sign between such groups"""
 
-    def add(self, cell: str) -> None:
-        text = cell.strip().replace(MINUS, "-")
-        plain = _PLAIN.fullmatch(text)
-        # None of the others: looked for one by one they would take most of a producer's start.
-        if plain is not None:
-            self.points = self.points or bool(plain[2])
-            return
+    def add(self, cells: Iterable[str]) -> None:
+        # In one loop, and a plain number asks for none of the other signs: both for every cell of
+        # the first lines would take most of a producer's start.
+        for cell in cells:
+            text = cell.strip().replace(MINUS, "-")
+            plain = _PLAIN.fullmatch(text)
+            if plain is None:
+                self._add_other(text)
+            elif plain[2]:
+                self.points = True
+
+    def _add_other(self, text: str) -> None:
+        """Add a text that is no plain number."""
         text = text.removesuffix(unit_behind(text)).rstrip()
         self.commas = self.commas or bool(_COMMA_IS_DECIMAL.fullmatch(text))
         self.points = self.points or bool(_POINT_IS_DECIMAL.fullmatch(text))
@@ -619,8 +625,7 @@ def numbers_of(cells: Iterable[str], decimal: str | None, where: str) -> tuple[s
     where 1,234 may be either.
     """
     signs = _SignsSeen()
-    for cell in cells:
-        signs.add(cell)
+    signs.add(cells)
     if decimal is not None:
         return decimal, signs.thousands(decimal)
     if signs.commas and signs.points:
@@ -662,7 +667,8 @@ def dialect_of(
         whole = [row for row in below if len(row) == len(header)]
         for place, name in enumerate(header):
             of_column = [row[place] for row in whole]
-            hold_two = delimiter == "," and any(map(TWO_VALUES.fullmatch, of_column))
+            with_comma = [cell for cell in of_column if "," in cell]
+            hold_two = delimiter == "," and any(map(TWO_VALUES.fullmatch, with_comma))
             if not hold_two and (not columns or name in columns):
                 cells.append(of_column)
     except csv.Error:
