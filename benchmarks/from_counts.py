@@ -163,7 +163,8 @@ def measure(
     for seed in seeds:
         rows, labels = family.make(READINGS + JUDGED, family.d, np.random.default_rng(seed))
         run = from_counts if method == ON_COUNTS else from_rows
-        server = run(method, rows[:READINGS], epsilon, seed)  # type: ignore[arg-type]  # counts have an epsilon
+        # Counts have an epsilon.
+        server = run(method, rows[:READINGS], epsilon, seed)  # type: ignore[arg-type]  # see above
         found = server.predict(rows[READINGS:])
         agreement.append(float(scores(labels[READINGS:], found)["ari"]))
         clusters.append(len(np.unique(found)))

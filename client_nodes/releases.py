@@ -57,7 +57,9 @@ class Note(NamedTuple):
         return f"{self.ledger} {self.owner} {self.process.hex()}".encode()
 
     def encode(self) -> bytes:
-        return pack(self._replace(places=pairs_of(self.places))._asdict())  # type: ignore[arg-type]  # as plain values
+        fields = self._asdict()
+        fields["places"] = pairs_of(self.places)
+        return pack(fields)
 
 
 def _decode(value: bytes) -> Note:

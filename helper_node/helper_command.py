@@ -66,9 +66,8 @@ def helper(  # noqa: PLR0913, PLR0917 - one argument for each option
     SIGTERM, or kill it: started again it continues from its checkpoint, and answers no round twice
     with different numbers. Rounds wait while it is away.
     """
-    from shoal.helper_node.bootstrap import (  # noqa: PLC0415 - needs an extra, and its help does not
-        open_helper,
-    )
+    # It needs an extra, and its help does not.
+    from shoal.helper_node.bootstrap import open_helper  # noqa: PLC0415 - lazy
     from shoal.helper_node.terms import helper_terms  # noqa: PLC0415 - as above
 
     config = load_config(file)

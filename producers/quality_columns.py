@@ -26,8 +26,9 @@ _APART = frozenset({"good", "ok", "q"})
 _IS_TRUTH = re.compile(r"valid(ity)?|good|ok")
 """names of columns that are true, or 1, for a good value"""
 _KNOWN_WORDS = re.compile(
-    r"(good|ok|okay|valid|passed?|uncertain|questionable|suspect|doubtful|bad|invalid|fail(ed|ure)?|"
-    r"error|fault|missing)\b.*|(good|uncertain|bad)[a-z_]+"
+    r"(good|ok|okay|valid|passed?|uncertain|questionable|suspect|doubtful"
+    r"|bad|invalid|fail(ed|ure)?|error|fault|missing)\b.*"
+    r"|(good|uncertain|bad)[a-z_]+"
 )
 """words on quality in use, as Good, BadNoCommunication, in lower case"""
 _OF_A_QUANTITY = frozenset({"air", "water", "power", "sleep", "sound", "light", "image"})

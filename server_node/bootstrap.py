@@ -140,9 +140,8 @@ class OwnHelper:
         if file is None:
             yield
             return
-        from shoal.helper_node.bootstrap import (  # noqa: PLC0415 - needs an extra, in this mode only
-            open_helper,
-        )
+        # It needs an extra, in this mode only.
+        from shoal.helper_node.bootstrap import open_helper  # noqa: PLC0415 - lazy
 
         if len(self._config.contract.privacy.helpers) < HELPERS_MIN:
             raise SettingsError(

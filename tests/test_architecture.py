@@ -21,8 +21,8 @@ PROJECT_FOLDERS = ("producers", "client_nodes", "helper_node", "server_node", "o
 `shoal.producers`, ..."""
 PACKAGES = ("shoal", *PROJECT_FOLDERS, "reproduction")
 LAYERS = """
-errors text files read_only plugins | kernels | saved_state | algorithms privacy config
-protocol transports telemetry simulation | runtime estimators cli
+errors text user_warnings files read_only plugins | kernels | saved_state
+algorithms privacy config | protocol transports telemetry simulation | runtime estimators cli
 helper_node | producers client_nodes server_node | onebox reproduction
 """
 """docs/explanation/design.md has this list; a layer, between two bars, imports from itself and from

@@ -1,4 +1,5 @@
-"""What a reader feels in every line: one assignment a statement, and variables named by nouns."""
+"""What a reader feels in every line: its length, one assignment a statement, and variables named by
+nouns."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ PROGRAMS = sorted(
 )
 WITHOUT_A_NOUN = {"one", "each"}
 """names of loop variables that say nothing of what is gone through"""
+LINE_MAX = 100
 NOT_UNPACKED = ("benchmarks/", "reproduction/")
 """folders in which loop variables have no nouns yet"""
 
@@ -53,3 +55,14 @@ def test_a_loop_variable_says_what_it_is() -> None:
     assert {found for found in nameless if not found.startswith(NOT_UNPACKED)} == set()
     for folder in NOT_UNPACKED:
         assert any(found.startswith(folder) for found in nameless), f"{folder} is unpacked now"
+
+
+def test_no_line_is_longer_than_100_characters_with_what_is_said_to_lint_and_types() -> None:
+    # The formatter does not count such a comment, a reader does.
+    long_lines = [
+        f"{path.relative_to(PROJECT)}:{number}"
+        for path in PROGRAMS
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > LINE_MAX
+    ]
+    assert long_lines == []

@@ -114,9 +114,8 @@ def learn(folder: Path, with_history: bool) -> Plant:
 
 def read_the_page(folder: Path, plant: Plant) -> None:
     """Serve the page of the model, and read it as a browser does."""
-    from shoal.server_node.outputs.web import (  # noqa: PLC0415 - its memory is part of what is measured
-        page_server,
-    )
+    # Its memory is part of what is measured.
+    from shoal.server_node.outputs.web import page_server  # noqa: PLC0415 - lazy
 
     now = plant.now
     clients = tuple(ClientStatus(f"client-{i:03}", now, 1, 600, 60.0) for i in range(CLIENTS))

@@ -48,9 +48,8 @@ class KafkaSource(MessageSource):
 
     def message_reader(self, config: Config, field: str) -> Callable[[Record, float], ReadMessage]:
         """See `SourceType.message_reader`. By the rules of [kafka], which need not name a topic."""
-        from shoal.producers.kafka.record_reader import (  # noqa: PLC0415 - loaded only to read messages
-            message_reader,
-        )
+        # Loaded only to read messages.
+        from shoal.producers.kafka.record_reader import message_reader  # noqa: PLC0415 - lazy
 
         settings = config.source(self.name)
         assert isinstance(settings, KafkaSourceSettings)
@@ -70,9 +69,8 @@ class KafkaSource(MessageSource):
                 "give --name CLIENT, or set client in [kafka] to the field that names the client"
                 " of a message"
             )
-        from shoal.producers.kafka.ingest import (  # noqa: PLC0415 - loaded only by a producer that reads a topic
-            kafka_stream,
-        )
+        # Loaded only by a producer that reads a topic.
+        from shoal.producers.kafka.ingest import kafka_stream  # noqa: PLC0415 - lazy
 
         return kafka_stream(task)
 

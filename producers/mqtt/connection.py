@@ -273,7 +273,8 @@ def _client(settings: MqttSettings, client_id: str) -> Client:
 
 
 def _connect_properties(settings: MqttSettings) -> Properties:
-    properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]  # the library has no type here
+    # The library has no type here.
+    properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]  # see above
     properties.SessionExpiryInterval = settings.session_s
     properties.ReceiveMaximum = UNACKNOWLEDGED_MAX
     properties.MaximumPacketSize = PACKET_BYTES_MAX

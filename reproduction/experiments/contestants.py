@@ -153,9 +153,8 @@ def _density_tree(task: Task) -> Ints:
 
     The bounds are those of all rows; a constant feature is 1 wide.
     """
-    from shoal.estimators.density_tree import (  # noqa: PLC0415 - scikit-learn takes a second to load
-        DensityTree,
-    )
+    # scikit-learn takes a second to load.
+    from shoal.estimators.density_tree import DensityTree  # noqa: PLC0415 - lazy
 
     low = task.box.low
     high = task.box.high

@@ -357,9 +357,11 @@ def _dates(chart: Any) -> None:
     """Few dates, each with what differs from the one before, so that none covers another."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter  # noqa: PLC0415 - an extra
 
-    locator = AutoDateLocator(minticks=3, maxticks=7)  # type: ignore[no-untyped-call]  # matplotlib's own omission
+    # matplotlib has no types of these two.
+    locator = AutoDateLocator(minticks=3, maxticks=7)  # type: ignore[no-untyped-call]  # see above
+    formatter = ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]  # see above
     chart.xaxis.set_major_locator(locator)
-    chart.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]  # as above
+    chart.xaxis.set_major_formatter(formatter)
     chart.tick_params(axis="x", labelsize=8)
 
 

@@ -7,7 +7,6 @@ import inspect
 import math
 import sys
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -21,6 +20,7 @@ from shoal.errors import InvalidData, MissingExtra, SettingsError
 from shoal.kernels.arrays import Floats, Ints, Objects
 from shoal.protocol.no_value import is_no_value
 from shoal.protocol.reading_faults import CLIPPED_SHARE, CLIPPING_ADVICE
+from shoal.user_warnings import warn_user
 
 if TYPE_CHECKING:  # an extra
     from matplotlib.axes import Axes
@@ -372,12 +372,8 @@ def warn_of_clipping(rows: Floats, low: Floats, high: Floats, names: Sequence[st
     places = np.flatnonzero(share > CLIPPED_SHARE).tolist()
     if places:
         clipped = [f"{_name(place, names)} ({share[place]:.0%})" for place in places]
-        # At the line that has called `fit`: this function, the estimator's check and `fit` lie
-        # between.
-        warnings.warn(
+        warn_user(
             CLIPPING_ADVICE.format(features=shortened(clipped)),
-            UserWarning,
-            stacklevel=4,
         )
     return bool(places)
 
@@ -402,12 +398,10 @@ def warn_of_scales(rows: Floats, names: Sequence[str] | None) -> bool:
     ratio = spread[widest] / spread[narrowest]
     if ratio < SCALES_RATIO:
         return False
-    warnings.warn(
+    warn_user(
         f"{_name(int(widest), names)} spreads {ratio:.0f} times as wide as "
         f"{_name(int(narrowest), names)}: distances decide, so the narrow one hardly counts. "
         "Bring features to one scale first, for instance by scale='robust' or scale='bounds'",
-        UserWarning,
-        stacklevel=4,
     )
     return True
 
@@ -671,12 +665,11 @@ class Progress:
             sys.stderr.write(f"{start}{text.ljust(len(self._line))}\n")
             self._line = ""
         if self.is_over and self._done < wanted:
-            warnings.warn(
+            warn_user(
                 f"fit stopped at max_seconds = {self._max_seconds:g} after {self._done} of at "
                 f"most {wanted} {self._unit}: the model is what was learnt by then. Give it more "
                 "time, or fewer rows",
                 StoppedEarly,
-                stacklevel=3,
             )
 
 

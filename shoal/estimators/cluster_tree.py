@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any, Final, cast
 
 from shoal.algorithms.cluster_tree import ClusterTreeOptions, ClusterTreeServer
 from shoal.algorithms.cluster_tree.server import FEW_CLUSTERS
 from shoal.estimators.streaming import IdentityEstimator
 from shoal.kernels.arrays import Floats
+from shoal.user_warnings import warn_user
 
 DEFAULTS: Final = ClusterTreeOptions()
 
@@ -161,10 +161,8 @@ class ClusterTree(IdentityEstimator):
             places = cast("ClusterTreeServer", self._federation.server).unresolved
         if places and not self._warned:
             self._warned = True
-            warnings.warn(
+            warn_user(
                 f"rows lie in about {places} places with gaps between them, and the memory at its "
                 f"limit tells {self.n_clusters_} clusters apart: give "
                 f"growth_max={math.ceil(places / FEW_CLUSTERS)} or more",
-                UserWarning,
-                stacklevel=4,
             )

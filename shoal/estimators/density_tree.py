@@ -6,7 +6,6 @@ With `masked` the epsilon is for all readings of a client in a window.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Final
 
@@ -23,6 +22,7 @@ from shoal.privacy.imperfect import step_of
 from shoal.privacy.masked import DELTA
 from shoal.simulation.counting import CountingFederation, WindowFederation
 from shoal.simulation.masked import MaskedFederation, SumBudget
+from shoal.user_warnings import warn_user
 
 DEFAULTS: Final = DensityTreeOptions()
 STEP_ROWS_MIN = 200
@@ -276,5 +276,5 @@ def _warn_of_steps(rows: Floats, steps: Floats, names: Sequence[str] | None) -> 
             name = names[place] if names else f"feature {place}"
             coarse.append(f"{name} ({step:g})")
     if coarse:
-        warnings.warn(STEP_ADVICE.format(features=shortened(coarse)), UserWarning, stacklevel=4)
+        warn_user(STEP_ADVICE.format(features=shortened(coarse)))
     return bool(coarse)

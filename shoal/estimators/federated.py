@@ -4,7 +4,6 @@ estimators."""
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Sequence
 from typing import Any, Final, Self
 
@@ -25,6 +24,7 @@ from shoal.estimators.rounds import RoundsEstimator, WeightedEstimator
 from shoal.kernels.arrays import Floats
 from shoal.kernels.gaussian import matrices
 from shoal.simulation.rounds import kfed_hint, run_rounds
+from shoal.user_warnings import warn_user
 
 __all__ = [
     "FederatedDBSCAN",
@@ -560,12 +560,10 @@ class FederatedSpectral(RoundsEstimator):
         # table a landmark stands for a row or two, and any cluster of few rows would be named.
         if len(small) and self.n_clusters != "eigengap" and least >= LANDMARK_ROWS_MIN:
             sizes = ", ".join(str(size) for size in small.tolist())
-            warnings.warn(
+            warn_user(
                 f"{len(small)} of {len(rows)} clusters have fewer rows ({sizes}) than the "
                 f"{least:.0f} that a landmark stands for: a few rows far from all others may stand "
                 "in place of a group. Take fewer clusters or more landmarks, or leave them out",
-                UserWarning,
-                stacklevel=2,
             )
         return self
 

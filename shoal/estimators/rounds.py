@@ -8,7 +8,6 @@ k-FED and MUFC, which need a single round, are here too.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -42,6 +41,7 @@ from shoal.estimators.scaling import Scale, check_scale, given_bounds, scale_of
 from shoal.kernels.arrays import Floats, Ints
 from shoal.simulation.federation import deal_by_name
 from shoal.simulation.rounds import bounding_box, kfed_hint, kfed_landmarks, run_rounds
+from shoal.user_warnings import warn_user
 
 if TYPE_CHECKING:  # an extra
     from matplotlib.axes import Axes
@@ -191,12 +191,11 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         choice = choose_clusters(criterion, landmarks, most, box.seed)
         number = len(choice.centres)
         if choice.is_most:
-            warnings.warn(
+            warn_user(
                 f'n_clusters = "{criterion}": at least {number} clusters, the largest number that '
                 "was tried. Raise max_clusters; where it still chooses the largest, the clusters "
                 "are not round enough to be counted by this criterion: take another one, or "
                 "ClusterTree",
-                stacklevel=4,
             )
         return number
 

@@ -3,7 +3,6 @@ predictions out."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
@@ -19,6 +18,7 @@ from shoal.estimators.base import (
 )
 from shoal.estimators.rounds import RoundsEstimatorBase, named_tables, split_by_client
 from shoal.kernels.arrays import Floats
+from shoal.user_warnings import warn_user
 
 __all__ = ["FederatedTSK"]
 
@@ -258,8 +258,7 @@ def _warn_of_column() -> None:
         )
     except ImportError:
         return
-    warnings.warn(
+    warn_user(
         "A column-vector y was passed when a 1d array was expected",
         DataConversionWarning,
-        stacklevel=4,
     )

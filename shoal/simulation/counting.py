@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -27,6 +26,7 @@ from shoal.privacy.imperfect import CoarseReadings
 from shoal.privacy.keyed import SOURCE_BYTES
 from shoal.saved_state import FloatArray, Opaque, SavedState, require
 from shoal.simulation.federation import Advance, Federation, FederationOptions, to_the_end
+from shoal.user_warnings import warn_user
 
 KEY_BYTES = 32
 SOURCE = bytes(SOURCE_BYTES)
@@ -115,12 +115,10 @@ class WindowFederation(Federation[CountingClient]):
         else:
             self._key = hashlib.sha256(f"estimator {seed}".encode()).digest()
             if options["noise_variance"] > 0.0:
-                warnings.warn(
+                warn_user(
                     f"noise that is a function of random_state={seed} protects nothing: who knows "
                     "the number can remove it. Leave random_state out where readings are to be "
                     "protected",
-                    UserWarning,
-                    stacklevel=5,
                 )
         halves = {**options, "window_readings": window_readings}
         self._window_readings = window_readings

@@ -4,7 +4,6 @@ come to."""
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
@@ -26,6 +25,7 @@ from shoal.privacy.masked import (
 )
 from shoal.simulation.counting import FullWindow, WindowFederation, WindowFederationState
 from shoal.simulation.federation import Advance, to_the_end
+from shoal.user_warnings import warn_user
 
 MASKED_AXES: Final = 2
 """axes of each leaf that a round of masked sums counts"""
@@ -217,16 +217,12 @@ class MaskedFederation(WindowFederation):
 
     def _warn(self, is_last: bool, left_out: int) -> None:
         if left_out:
-            warnings.warn(
+            warn_user(
                 f"{left_out} readings are left out: their clients have spent budget_windows = "
                 f"{self._budget.windows}",
-                UserWarning,
-                stacklevel=4,
             )
         if is_last and self._gaussian is not None and len(self._clients) < CLIENTS_ADVISED:
-            warnings.warn(
+            warn_user(
                 f"sums over few clients, {len(self._clients)}: with fewer than {CLIENTS_ADVISED} "
                 "the noise hides most clusters; clients=... of fit names the client of each row",
-                UserWarning,
-                stacklevel=4,
             )

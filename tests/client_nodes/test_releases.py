@@ -35,7 +35,8 @@ def config(request: pytest.FixtureRequest, tmp_path: Path) -> Config:
     """A client with readings in its folder, or on a broker of its site."""
     file = create(tmp_path, 200, clients=())
     if request.param == "kafka":
-        section = f'[readings]\naddress = "kafka://{request.getfixturevalue("kafka_bootstrap")}"\n[server]\n'
+        broker = request.getfixturevalue("kafka_bootstrap")
+        section = f'[readings]\naddress = "kafka://{broker}"\n[server]\n'
         text = file.read_text(encoding="utf-8").replace("[server]\n", section)
         file.write_text(
             text.replace('name = "house"', f'name = "house-{uuid.uuid4().hex}"'), encoding="utf-8"

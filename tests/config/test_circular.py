@@ -188,7 +188,10 @@ def test_init_proposes_a_circle_from_data_and_takes_kinds_from_a_sheet(
         "wind_dir,speed\n" + "".join(f"{one:.1f},{two:.2f}\n" for one, two in pairs)
     )
     Path("sheet.csv").write_text(
-        "name,unit,lower,upper,kind,values,period\nvalve,,,,category,closed;open,\ndir,°,30,,circular,,360\nwarm,°C,0,40,,,\n"
+        "name,unit,lower,upper,kind,values,period\n"
+        "valve,,,,category,closed;open,\n"
+        "dir,°,30,,circular,,360\n"
+        "warm,°C,0,40,,,\n"
     )
     result = CliRunner().invoke(init_command, ["mast.csv", "--private"])
     assert "circular: begins again after 360" in result.output

@@ -148,7 +148,8 @@ def test_a_region_cannot_take_readings_away_by_noise_that_adds_up(tmp_path: Path
     site = CountedSite(tmp_path, False, CONTRACT, regions=("north",))
     site.send_windows(1)
     update = site.region_update("north", 100_000, windows=500, count=0)
-    update.arrays["count"][: update.arrays["cells"][0]] = -55  # type: ignore[index]  # made for this test alone
+    # Made for this test alone.
+    update.arrays["count"][: update.arrays["cells"][0]] = -55  # type: ignore[index]  # see above
     site.send(update)
     site.run()
     assert site.reasons() == ["claims"]

@@ -47,7 +47,8 @@ def copy_of(folder: Path, name: str, region: str, *changes: tuple[str, str]) -> 
 
 
 def run_to_end(nodes: Sequence[RegionNodes | ServerNode]) -> None:
-    while any([node.step() for node in nodes]):  # noqa: C419 - each takes its step, whatever the others did
+    # Each takes its step, whatever the others did.
+    while any([node.step() for node in nodes]):  # noqa: C419 - see above
         pass
 
 

@@ -270,7 +270,8 @@ def test_updates_stored_before_a_client_had_a_key_are_signed_when_they_are_publi
     file = create_federation(tmp_path, CLIENTS, readings=120, pool_clients=2)
     config = load_config(file)
     with resumed(open_client(config, "attic", clock=clock)) as client:
-        client._outbox.publish_pending = lambda: 0  # type: ignore[method-assign]  # updates are stored and not published
+        # Updates are stored and not published.
+        client._outbox.publish_pending = lambda: 0  # type: ignore[method-assign]  # see above
         client.step()
     require_signatures(file)
     for client_with_key in CLIENTS:

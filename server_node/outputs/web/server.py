@@ -204,7 +204,9 @@ class TimedProtocol(H11Protocol):
 
     listener: ClassVar[Listener]
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
+    def connection_made(  # type: ignore[override]  # as uvicorn
+        self, transport: asyncio.Transport
+    ) -> None:
         """The connection is open, after its TLS handshake if it has one."""
         super().connection_made(transport)
         self._connection: Connection = self.listener.find(

@@ -16,9 +16,8 @@ class SqliteTransport(Transport):
 
     def open(self, location: str, settings: Settings) -> Log:
         """See `Transport.open`."""
-        from shoal.transports.sqlite.log import (  # noqa: PLC0415 - a process on Kafka needs no SQLite
-            SqliteLog,
-        )
+        # A process on Kafka needs no SQLite.
+        from shoal.transports.sqlite.log import SqliteLog  # noqa: PLC0415 - lazy
 
         return SqliteLog(location)
 
