@@ -205,12 +205,20 @@ TURNS_MAX = 8
 _OF_PLACES = re.compile(
     r"(gps[_ ]?)?(lat|latitude|lon|lng|long|longitude|elevation|altitude|location|location[_ ]?id)"
 )
+_OF_COUNTERS = re.compile(
+    r"(.*[_ -])?(counter|zaehler|zähler|zählerstand)|today|yesterday|"
+    r"(.*[_ ])?(energy|yield|production|consumption|kwh)[_ ](today|daily|total)|"
+    r"(today|daily|total)[_ ](energy|yield|production|consumption|kwh)"
+)
+_OF_RADIO = re.compile(r"(rf[_ ]?|radio[_ ]?|channel[_ ]?)?freq(uency)?")
+_OF_IDENTIFIERS = re.compile(r"(.*[_ .-])?(id|ID|Id)|.*[a-z]I[dD]")
+"""... as they are written: an Id is one, and humid is none"""
 _OF_DEVICES = re.compile(
     r"((device|sensor|node)[_ ])?"
     r"(batt?(ery)?([_ ]?(voltage|level|percent(age)?|pct|mv|v|low|state))?|"
     r"vbatt?|rssi|snr|lqi|link[_ ]?quality|signal[_ ]?(strength|quality)|wifi[_ ]?signal|uptime|"
     r"dr|sf|data[_ ]?rate|spreading[_ ]?factor|tx[_ ]?power|f[_ ]?port|"
-    r"free[_ ]?(heap|mem)|[hvp]dop|(num[_ ]?)?sat(ellite)?s?|"
+    r"(min[_ ]?)?free[_ ]?(heap|mem(ory)?|ram)|heap|[hvp]dop|(num[_ ]?)?sat(ellite)?s?|"
     r"(frame|f)[_ ]?cnt|crc(8|16|32)?|checksum|chksum|hash|"
     r"seq(uence)?([_ ]?(no|nr|num|number))?|(msg|message|packet|frame)[_ ]?(id|no|nr|count(er)?))"
     r"([_ ]?(dbm|db|%))?([_ ](min|max|avg|smp|std|mean))?"
@@ -405,7 +413,42 @@ def _described(
             if reason:
                 described = Column(name, "left out", reason, described.examples)
         columns.append(described)
-    return columns
+    return _in_one_unit(columns, cells)
+
+
+def _in_one_unit(columns: Sequence[Column], cells: Mapping[str, _Cells]) -> list[Column]:
+    """The columns, without a temperature in °F that is there in °C as well: it would count
+    twice."""
+    kept = []
+    features = [column.name for column in columns if column.kind == "feature"]
+    for column in columns:
+        twin = ""
+        if column.name in features:
+            for other in features:
+                if _is_fahrenheit_of(cells[column.name].numbers, cells[other].numbers):
+                    twin = other
+                    break
+        if twin:
+            reason = f"{twin} once more, in °F"
+            kept.append(Column(column.name, "left out", reason, column.examples))
+        else:
+            kept.append(column)
+    return kept
+
+
+FAHRENHEIT_ERROR = 1.0
+"""most by which rounding of both changes a temperature, in °F"""
+FAHRENHEIT_RANGE_MIN = 5.0
+"""least range, in °F, by which that is seen: of a narrow one two sensors would agree so far"""
+
+
+def _is_fahrenheit_of(numbers: Floats, celsius: Floats) -> bool:
+    """Whether these are temperatures in °F, and the others the same in °C."""
+    both = np.isfinite(numbers) & np.isfinite(celsius)
+    if not both.any() or np.ptp(numbers[both]) < FAHRENHEIT_RANGE_MIN:
+        return False
+    differences = 1.8 * celsius[both] + 32 - numbers[both]
+    return bool((np.abs(differences) <= FAHRENHEIT_ERROR).all())
 
 
 class _Qualities(NamedTuple):
@@ -923,20 +966,29 @@ def _unread_time(cells: _Cells, numbers: Floats) -> str:
 def _left_out(cells: _Cells, numbers: Floats) -> str:
     """Why a column is no feature; "" for one that is. `numbers` are its finite ones."""
     if not len(numbers):
-        if cells.texts and all(text.startswith(("{", "[")) for text in cells.texts):
-            return (
-                "JSON: put its fields into columns, or let shoal init look at the topic that it"
-                " came from"
-            )
-        has_text = any(not is_no_value(text) for text in cells.texts)
-        if cells.texts and all(map(TWO_VALUES.fullmatch, cells.texts)):
-            return "two values in a cell: put the first part into a column of its own"
-        return "text" if has_text else NO_CELL
+        return _no_number(cells)
     if len(numbers) < (1 - MISSING_MAX) * len(cells.numbers):
         return f"{1 - len(numbers) / max(1, len(cells.numbers)):.0%} of its cells have no number"
     if np.ptp(numbers) == 0:
         return "the same value everywhere"
     return "counts the rows" if _counts_rows(cells) else ""
+
+
+def _no_number(cells: _Cells) -> str:
+    """Why none of the cells of a column is a number."""
+    texts = cells.texts
+    if texts and all(text.startswith(("{", "[")) for text in texts):
+        return (
+            "JSON: put its fields into columns, or let shoal init look at the topic that it came"
+            " from"
+        )
+    if all(map(is_no_value, texts)):
+        return NO_CELL
+    if all(map(TWO_VALUES.fullmatch, texts)):
+        return "two values in a cell: put the first part into a column of its own"
+    if all(map(unit_behind, texts)):
+        return "numbers with a unit behind, which makes them texts: send the numbers alone"
+    return "text"
 
 
 def _rows_of_clients(cells: Mapping[str, _Cells], client: str | None) -> list[list[int]]:
@@ -951,18 +1003,37 @@ def _rows_of_clients(cells: Mapping[str, _Cells], client: str | None) -> list[li
 
 def _no_measurement(name: str, cells: _Cells, groups: Sequence[Sequence[int]]) -> str:
     """Why a column of changing values is no measured quantity; "" for one that may be."""
-    end = name.lower().replace('"', "").strip("# ")
+    end = unit_of(name.replace('"', "").strip("# "))[0]
     # As a feature it would make clusters of clients, whatever they measure.
     if len(groups) > 1 and all(len({cells.all_texts[row] for row in own}) == 1 for own in groups):
         return "the same within each client"
-    last = re.split(r"[.:/]", unit_of(end)[0])[-1].strip()
+    parts = [part.strip() for part in re.split(r"[.:/]", end)]
+    last = parts[-1].lower()
     if _OF_PLACES.fullmatch(last):
         return "a place, by its name"
-    if re.fullmatch(r"(.*[_ -])?(counter|zaehler|zähler|zählerstand)", last):
+    if _OF_COUNTERS.fullmatch(last):
         return "a counter, by its name"
-    if _OF_DEVICES.fullmatch(last):
+    # A path may say it in two parts: battery.percent.
+    is_of_device = _OF_DEVICES.fullmatch(last) or _OF_DEVICES.fullmatch(
+        "_".join(parts[-2:]).lower()
+    )
+    if is_of_device or (_OF_RADIO.fullmatch(last) and _is_radio(cells)):
         return "the state of the device or its link, by its name, not what it measures"
+    if _OF_IDENTIFIERS.fullmatch(parts[-1]) and _are_whole(cells):
+        return "an identifier, by its name"
     return _counts_up(cells, groups)
+
+
+def _are_whole(cells: _Cells) -> bool:
+    numbers = cells.numbers[np.isfinite(cells.numbers)]
+    return bool((numbers == np.round(numbers)).all())
+
+
+def _is_radio(cells: _Cells) -> bool:
+    """Whether numbers are frequencies of a radio channel, in Hz or in MHz."""
+    numbers = cells.numbers[np.isfinite(cells.numbers)]
+    megahertz = numbers / 1e6 if numbers.min() > 1e6 else numbers
+    return bool(((megahertz > 160) & (megahertz < 6000)).all()) and len(np.unique(numbers)) < 100
 
 
 def _counts_up(cells: _Cells, groups: Sequence[Sequence[int]]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -119,17 +119,76 @@ def unit_of(name: str) -> tuple[str, str]:
     return bare_name, WRITTEN_OUT.get(unit.lower(), unit)
 
 
+LONG_NAME_CHARS = 24
+"""characters from which on what all names begin with is left out"""
+COMMON_CHARS_MIN = 8
+"""fewest characters that all have to begin with"""
+_SEPARATOR = re.compile(r"[./\\|;:>]+|\s+[-\u2013\u2014>]+\s+")
+"""what stands between the parts of a path, as historians and buildings name their points"""
+_VALUE = re.compile(r"p\.?v|(present|current|actual|process)?[_ ]?value|val", re.IGNORECASE)
+"""last part of a path that only says that there is a value"""
+_LABEL = re.compile(r"\bLBL:\s*(?P<label>[^,)]+)")
+"""what people have called a sensor, among the serial numbers of a logger"""
+
+
+def without_common(names: Sequence[str]) -> list[str]:
+    """Long names without the parts of a path that all begin with, nor a last part such as PV or
+    value that all end with.
+
+    "Building A - Hall 3 - Supply Air" and "Building A - Hall 3 - Return Air" are Supply Air and
+    Return Air.
+    """
+    if len(names) < 2 or max(map(len, names)) < LONG_NAME_CHARS:
+        return list(names)
+    # From the beginning on, all names have the same parts up to here.
+    first = names[0]
+    start = 0
+    for separator in _SEPARATOR.finditer(first):
+        common = first[: separator.end()]
+        if not all(name.startswith(common) and len(name) > len(common) for name in names):
+            break
+        start = separator.end()
+    ends = [_end_of_value(name) for name in names]
+    shorter = [
+        name[start if start >= COMMON_CHARS_MIN else 0 : end if all(ends) else len(name)]
+        for name, end in zip(names, ends, strict=True)
+    ]
+    # Numbers alone name nothing, and two features of one name cannot be.
+    has_letters = all(any(map(str.isalpha, name)) for name in shorter)
+    return shorter if has_letters and len(set(shorter)) == len(names) else list(names)
+
+
+def _end_of_value(name: str) -> int:
+    """The position at which the last part of a path begins, with the sign before it, if it only
+    says that there is a value; 0 for no such part."""
+    separators = list(_SEPARATOR.finditer(name))
+    if separators and _VALUE.fullmatch(name[separators[-1].end() :]):
+        return separators[-1].start()
+    return 0
+
+
 def feature_names(columns: Iterable[str]) -> dict[str, str]:
     """column -> the name of its feature, no two alike.
 
-    The name is that of the column, unless that is too long or not printable.
+    The name is that of the column, unless that is too long or not printable, or all are long and
+    begin alike.
     """
-    names: dict[str, str] = {}
+    columns = list(columns)
+    printables = []
     for column in columns:
         printable = "".join(sign if sign.isprintable() else " " for sign in column)
         name = " ".join(printable.split())
         # Serial numbers change with the device, and the quantity does not.
-        if len(name) > FEATURE_NAME_CHARS or _OF_LOGGER.search(name):
+        if _OF_LOGGER.search(name):
+            label = _LABEL.search(name)
+            name = unit_of(name)[0]
+            if label is not None:
+                name = f"{name} {label['label'].strip()}"
+        printables.append(name)
+    names: dict[str, str] = {}
+    for column, short in zip(columns, without_common(printables), strict=True):
+        name = short
+        if len(name) > FEATURE_NAME_CHARS:
             name = unit_of(name)[0]
         place = 0
         while len(name) > FEATURE_NAME_CHARS or name in names.values():

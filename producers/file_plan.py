@@ -200,6 +200,13 @@ def _check_named_columns(
             raise SettingsError(f"{file}: column {name!r} is missing; the columns are {there}")
 
 
+def left_out_of(understood: Understood) -> str:
+    """The first columns that are left out with their reasons, as a sentence behind an error."""
+    left_out = understood.of("left out")[:COLUMNS_NAMED_MAX]
+    reasons = [f"{column.name} ({column.reason})" for column in left_out]
+    return f". Left out: {'; '.join(reasons)}" if reasons else ""
+
+
 def _features_of(understood: Understood, file: Path) -> tuple[Column, ...]:
     """The columns to cluster. Raises `InvalidData` for none, or for more than a federation has."""
     features = understood.of("feature")
@@ -207,11 +214,7 @@ def _features_of(understood: Understood, file: Path) -> tuple[Column, ...]:
         message = f"{file}: no column of changing numbers was found, so there is nothing to cluster"
         if all(is_unnamed(column.name) for column in understood.columns):
             message += "; its first line holds no names: a header line gives the columns theirs"
-        left_out = understood.of("left out")[:COLUMNS_NAMED_MAX]
-        reasons = [f"{column.name} ({column.reason})" for column in left_out]
-        if reasons:
-            message += f". Left out: {'; '.join(reasons)}"
-        raise InvalidData(message)
+        raise InvalidData(message + left_out_of(understood))
     if len(features) > FEATURES_MAX:
         raise InvalidData(
             f"{file}: {len(features)} features; a federation has at most {FEATURES_MAX}"

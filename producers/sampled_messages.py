@@ -24,7 +24,12 @@ from shoal.errors import InvalidData, SettingsError
 from shoal.producers.columns import Column, Sample, Understood, is_named, understand
 from shoal.producers.features import feature_names
 from shoal.producers.federation_file import Plan
-from shoal.producers.file_plan import check_person_is_no_client, people_of, user_column_of
+from shoal.producers.file_plan import (
+    check_person_is_no_client,
+    left_out_of,
+    people_of,
+    user_column_of,
+)
 from shoal.producers.files.parsing import number_of
 from shoal.producers.files.times import TimeOptions, TimeReader, names_zone
 from shoal.producers.messages import has_schema_header, quoted_path, time_reader_of
@@ -473,6 +478,7 @@ def _plan(
     if not places:
         raise InvalidData(
             f"{origin}: no field of changing numbers was found, so there is nothing to cluster"
+            f"{left_out_of(found)}"
         )
     settings = dict(stream.settings)
     client = ""

@@ -68,6 +68,22 @@ BESIDE: dict[str, tuple[dict[str, Sequence[Any]], str]] = {
         "",
     ),
     "SF": ({"SF": RNG.integers(7, 13, ROWS)}, "state of the device"),
+    "ENERGY.Today": (
+        {"ENERGY.Today": [row**2 % 48 for row in range(ROWS)]},
+        "a counter, by its name",
+    ),
+    "device.battery.percent": (
+        {"device.battery.percent": RNG.integers(70, 99, ROWS)},
+        "state of the device",
+    ),
+    "tx.frequency": ({"tx.frequency": RNG.choice([868.1e6, 868.3e6], ROWS)}, "its link"),
+    "PartitionId": ({"PartitionId": RNG.integers(0, 4, ROWS)}, "an identifier"),
+    "heap": ({"heap": RNG.integers(19000, 21000, ROWS)}, "state of the device"),
+    "reading": ({"reading": [f"{row % 30} C" for row in range(ROWS - 1)] + ["5 F"]}, "with a unit"),
+    "temp_f": (
+        {"temp_f": [round(1.8 * float(temp) + 32, 1) for temp in planted(ROWS)["temp"]]},
+        "temp once more, in °F",
+    ),
     "batch": ({"batch": [row // 200 for row in range(ROWS)]}, "counts blocks"),
     "battery": ({"battery": (100 - np.arange(ROWS) / 50).round()}, "state of the device"),
     "linkquality": ({"linkquality": RNG.integers(20, 200, ROWS)}, "state of the device"),
@@ -95,6 +111,9 @@ KEPT: dict[str, Sequence[Any]] = {
     "state": RNG.choice(["run", "idle", "off"], ROWS),
     "status": RNG.choice(["run", "idle"], ROWS),
     "valve": RNG.integers(0, 2, ROWS),
+    "frequency": RNG.normal(50, 0.02, ROWS).round(3),
+    "grid": RNG.normal(230, 2, ROWS).round(1),
+    "temp_out_f": (1.8 * RNG.normal(20, 5, ROWS) + 32).round(1),
     "pressure": np.cumsum(RNG.normal(0, 1, ROWS)).round(2),
     "cooling": (30 - np.arange(ROWS) / 50 + RNG.normal(0, 1, ROWS)).round(2),
     "trend": (np.arange(ROWS) / 100 + RNG.normal(0, 1, ROWS)).round(2),
@@ -334,3 +353,44 @@ def test_serial_numbers_of_a_logger_are_no_part_of_a_name(tmp_path: Path) -> Non
     plan = plan_of([written(tmp_path / "a.csv", columns, ";")], OPTIONS)
     assert features_of(plan) == ["Temp", "RH"]
     assert [column.unit for column in plan.understood.of("feature")] == ["\u00b0F", "%"]
+
+
+VENDORS: dict[str, tuple[tuple[str, str], list[str]]] = {
+    "a historian": (
+        ("\\\\PLANT01\\Area1.Unit3.TI101.PV", "\\\\PLANT01\\Area1.Unit3.MI7.PV"),
+        ["TI101", "MI7"],
+    ),
+    "a building": (
+        ("Tower B - Hall 3 - Supply Air (°C)", "Tower B - Hall 3 - Relative Humidity (%)"),
+        ["Supply Air (°C)", "Relative Humidity (%)"],
+    ),
+    "OPC UA": (
+        ("ns=2;s=Channel1.Device1.Temp", "ns=2;s=Channel1.Device1.Hum"),
+        ["Temp", "Hum"],
+    ),
+    "a logger": (
+        ("Temp, °C (LGR S/N: 7, SEN S/N: 1, LBL: Top)", "Temp, °C (LGR S/N: 7, LBL: Low)"),
+        ["Temp Top", "Temp Low"],
+    ),
+    "numbers alone": (("sensors/hall/north/101", "sensors/hall/north/102"), []),
+    "names that only begin alike": (("temperature_of_the_room_a", "temperature_of_the_wall"), []),
+}
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_long_names_are_shortened_to_the_part_in_which_they_differ(
+    vendor: str, tmp_path: Path
+) -> None:
+    long_names, short_names = VENDORS[vendor]
+    columns = dict(zip(long_names, planted(ROWS).values(), strict=True))
+    file = written(tmp_path / "a.csv", columns, "\t")
+    plan = plan_of([file], OPTIONS)
+    names = short_names or list(long_names)
+    assert features_of(plan) == names
+    out = tmp_path / "a.toml"
+    out.write_text(federation_file(plan), encoding="utf-8")
+    config = load_config(out)
+    options = with_settings({**PLAIN_REPLAY, "files": (file,)}, config)
+    readings = FILES.open(config.contract, options).read(ROWS + 1)
+    assert len(readings) == ROWS
+    assert np.array(readings.values)[0].tolist() == [float(own[0]) for own in columns.values()]
