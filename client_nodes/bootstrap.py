@@ -7,28 +7,32 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shoal.client_nodes.budget import check_ledger_counts
 from shoal.client_nodes.node import ClientNode, ClientResources
 from shoal.client_nodes.releases import Releases
-from shoal.client_nodes.snapshots import read_published
+from shoal.client_nodes.snapshots import decode_snapshot, read_published
 from shoal.config.base import check_client_name
 from shoal.config.settings import Config
 from shoal.errors import InvalidState, SettingsError
 from shoal.privacy import load_or_create_key
 from shoal.privacy.ledger import LEDGER, Ledger, account
+from shoal.protocol.messages import Snapshot
 from shoal.protocol.signatures import read_client_key
 from shoal.protocol.topics import ensure_local_topics, ensure_topics
-from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.checkpoint import Checkpoint, CheckpointFile
 from shoal.runtime.logs import check_separate, open_client_log, open_federation_log
-from shoal.transports.base import Log
+from shoal.transports.base import Log, Record
 
 if TYPE_CHECKING:
     from shoal.telemetry.metrics import ClientMetrics
 
 CHECKPOINT: Final = "checkpoint.db"
 """file of the checkpoint in the client's folder"""
+HOST_CHECKPOINTS: Final = "checkpoints.db"
+"""file of the checkpoints of all clients of a host that takes its readings from one log, in the
+folder of the clients"""
 NOISE_KEY: Final = "noise.key"
 """file of the noise key there"""
 RESTORED: Final = "restored.txt"
@@ -40,6 +44,18 @@ INCOMPLETE: Final = (
 )
 
 
+class OfHost(NamedTuple):
+    """What a client of a host shares with the others; the host closes it."""
+
+    readings: Log
+    """the log of its readings, which are in one file with those of all clients"""
+    checkpoints: CheckpointFile
+    log: Log
+    """the federation's"""
+    decode: Callable[[Record], Snapshot]
+    """decodes a snapshot, once for all clients"""
+
+
 @contextmanager
 def open_client(
     config: Config,
@@ -48,29 +64,38 @@ def open_client(
     clock: Callable[[], float] = time.time,
     *,
     needs_contract: bool = False,
-    of_site: Log | None = None,
+    of_host: OfHost | None = None,
 ) -> Iterator[ClientNode]:
     """Open a client: its folder, its logs, and the contract that it agrees on.
 
-    `resumed` resumes it and closes all. `of_site`: the log of its readings, where a host has those
-    of all its clients in one file, and closes it. Raises `ContractDiffers`; with `needs_contract`
+    `resumed` resumes it and closes all, but for what is `of_host`: where a host has the readings
+    and checkpoints of all its clients in one file each. Raises `ContractDiffers`; with
+    `needs_contract`
     `ContractMissing` where a new client finds no contract that the server has published;
     `InvalidState` when only one of checkpoint and noise key is there, or neither and the readings
     log says that it was released; and as the logs do.
     """
     folder = config.client.folder / check_client_name(client)
     contract = config.resolved
-    if config.host.client and of_site is None:
+    if config.host.client and of_host is None:
         raise SettingsError(
             "[host] client says that the readings of all clients come in one log: run them with"
             " `shoal host`, or leave it out where each client has a log of its own"
         )
     check_not_restored(folder)
     with ExitStack() as stack:
-        checkpoint = stack.enter_context(open_checkpoint(config, client))
+        shared = None
+        of_site = None
+        if of_host is not None:
+            shared = of_host.checkpoints
+            of_site = of_host.readings
+        checkpoint = stack.enter_context(open_checkpoint(config, client, shared))
         signing_key = read_client_key(config.client.signing_key_file, client)
         readings = stack.enter_context(closing(open_client_log(config, client, of_site)))
-        log = stack.enter_context(closing(open_federation_log(config)))
+        if of_host is None:
+            log = stack.enter_context(closing(open_federation_log(config)))
+        else:
+            log = of_host.log
         check_separate(readings, log)
         ensure_topics(log, config.contract, config.log, config.client.publish_labels)
         ensure_local_topics(readings, config.client)
@@ -90,7 +115,10 @@ def open_client(
         ledger = None
         if contract.mode.formal:
             fingerprint = ledger_fingerprint(noise_key)
-            ledger = stack.enter_context(Ledger(ledger_file, owner, fingerprint))
+            keeps_open = of_host is None
+            ledger = stack.enter_context(
+                Ledger(ledger_file, owner, fingerprint, keeps_open=keeps_open)
+            )
         resources = ClientResources(
             readings=readings,
             checkpoint=checkpoint,
@@ -100,6 +128,7 @@ def open_client(
             ledger=ledger,
             releases=releases,
             published=published,
+            decode=decode_snapshot if of_host is None else of_host.decode,
         )
         yield ClientNode(
             contract,
@@ -137,19 +166,32 @@ def checkpoint_owner(config: Config, client: str) -> str:
     return account(client, config.contract.federation)
 
 
-def open_checkpoint(config: Config, client: str) -> Checkpoint:
+def host_owner(config: Config) -> str:
+    """The owner that the file with the checkpoints of all clients of a host names."""
+    return f"host of {config.contract.federation}"
+
+
+def open_checkpoint(
+    config: Config, client: str, shared: CheckpointFile | None = None
+) -> Checkpoint:
     """The checkpoint of a client, made if there is none.
 
-    Raises `InvalidState` when it or the noise key is lost. Both are needed or both are new. The
-    checkpoint is made first, so an empty one without a key is left by a kill or a start that
-    failed, and a used one without a key is a loss.
+    `shared`: the open file with those of all clients of a host. Raises `InvalidState` when it or
+    the noise key is lost. Both are needed or both are new. The checkpoint is made first, so an
+    empty one without a key is left by a kill or a start that failed, and a used one without a key
+    is a loss.
     """
     folder = config.client.folder / client
     path = folder / CHECKPOINT
     key = folder / NOISE_KEY
+    owner = checkpoint_owner(config, client)
+    process = owner
+    if config.host.client:
+        path = config.client.folder / HOST_CHECKPOINTS
+        process = host_owner(config)
     if key.exists() and not path.exists():
         raise InvalidState(INCOMPLETE.format(present=key, missing=path.name))
-    checkpoint = Checkpoint(path, checkpoint_owner(config, client))
+    checkpoint = Checkpoint(path, owner, shared, process=process, makes=not key.exists())
     try:
         if not key.exists() and checkpoint.load() is not None:
             raise InvalidState(INCOMPLETE.format(present=path, missing=key.name))

@@ -1,8 +1,10 @@
-"""A host: one process that serves the clients of a site, each with a folder of its own.
+"""A host: one process that serves the clients of a site.
 
-A client of a host is the same `ClientNode`, on the same files, as in a process of its own: what it
-publishes is the same to the bit, and it can move between the two while neither runs it. Its noise
-key, ledger and notes of releases stay its own, so a host changes no guarantee.
+A client of a host is the same `ClientNode` as in a process of its own: what it publishes is the
+same to the bit. Its noise key, ledger and notes of releases stay its own, so a host changes no
+guarantee. Where each client has a readings log, all its files are its own, and it can move between
+a host and a process. Where the readings of all come in one log, clients share a file of readings,
+one of checkpoints and one connection to the federation's log (`SharedFiles`), and step together.
 """
 
 from __future__ import annotations
@@ -18,15 +20,17 @@ from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 from typing import TYPE_CHECKING, Final
 
-from shoal.client_nodes.bootstrap import CHECKPOINT
+from shoal.client_nodes.bootstrap import CHECKPOINT, OfHost
 from shoal.client_nodes.hosted_client import HostedClient
 from shoal.client_nodes.monitoring import TOTALS
+from shoal.client_nodes.shared_files import SharedFiles
 from shoal.client_nodes.silence import why_kept_open
 from shoal.client_nodes.site_source import SiteSource
 from shoal.config.base import DAY_S, check_client_name
 from shoal.config.settings import Config
-from shoal.errors import InvalidState, SettingsError, ShoalError
+from shoal.errors import InvalidState, LogUnavailable, SettingsError, ShoalError
 from shoal.protocol.reading_faults import Rejected
+from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S
 from shoal.telemetry.events import log_event
 
 if TYPE_CHECKING:
@@ -38,20 +42,48 @@ LOOK_EVERY_S: Final = 5.0
 """interval at which a host looks for clients that are new"""
 SHOW_EVERY_S: Final = 1.0
 """interval at which metrics are made, where they are served"""
+SHOW_RATIO: Final = 20.0
+"""least interval over the time that it takes to make them: a twentieth of a core at most"""
 LAG_EVERY_S: Final = 10.0
 """interval at which the lag of every client is asked for, which takes longer than the rest"""
 SLICE_S: Final = 1.0
 """time after which a step ends between two clients: the host is seen to be alive, and stops when
 it is asked to, however many clients there are to open"""
 REST_RATIO: Final = 4.0
-"""least rest after a turn of all clients in which none had anything to do, over the time that the
-turn took: to ask many clients takes a fifth of a core at most"""
+"""least rest after a turn of all clients in which none has left anything to do, over the time that
+the turn took: many clients take a fifth of a core, and read in their next turn what has come"""
 REST_MAX_S: Final = 5.0
+"""longest rest where clients have logs of their own, or act without readings, as in rounds"""
+SHARED_REST_MAX_S: Final = 60.0
+"""longest rest where readings alone make clients act"""
 FILES_EACH: Final = 12
 """most open files of one client: its log, its checkpoint and the federation's log have three each,
 and a ledger is opened beside them while it is written"""
 FILES_SPARE: Final = 64
 """open files of the process itself"""
+
+
+class _Turn:
+    """A turn of all clients, after which they rest, unless one has left something to do."""
+
+    def __init__(self, rest_max_s: float) -> None:
+        self.rests_until = -math.inf
+        """the moment at which the next turn begins, by the monotonic clock"""
+        self.left_over = False
+        """whether a client has left something to do"""
+        self._rest_max_s = rest_max_s
+        self._took_s = 0.0
+
+    def add(self, began: float, *, ends: bool) -> None:
+        """Add steps that began at this moment and have ended now; `ends`: the turn with them."""
+        now = time.monotonic()
+        self._took_s += now - began
+        if not ends:
+            return
+        if not self.left_over:
+            self.rests_until = now + min(REST_RATIO * self._took_s, self._rest_max_s)
+        self._took_s = 0.0
+        self.left_over = False
 
 
 class Host:
@@ -87,8 +119,10 @@ class Host:
                 " raise --clients-max, or start another host"
             )
         self._source = None
+        self._shared = None
         if config.host.client:
             self._source = SiteSource(config, self._names, clients_max, clock)
+            self._shared = SharedFiles(config)
         if config.readings.address and not self._names:
             raise SettingsError(
                 "readings are on a broker, which does not tell a host what clients there are: name"
@@ -106,12 +140,19 @@ class Host:
         self._said_none = not warns_of_none
         """whether it was logged that there is no client, or need not be"""
         self._looked_at = -math.inf
-        self._shown_at = -math.inf
+        self._shows_next = -math.inf
+        """the moment at which metrics are made again"""
         self._lag_asked_at = -math.inf
         self._next = 0
         """place of the client whose turn is next"""
+        self._turn = _Turn(_rest_max_s(config))
+        self._has_news = False
+        """whether readings have been taken in since the turn began"""
+        self._retry_s = RETRY_FIRST_S
+        self._retry_at = -math.inf
         self._idle_s = _idle_s(config)
-        _allow_files(clients_max)
+        if self._shared is None:
+            _allow_files(clients_max)
 
     @property
     def clients(self) -> dict[str, HostedClient]:
@@ -129,32 +170,100 @@ class Host:
         """A step of every client in turn, as many as come in `SLICE_S`.
 
         Returns whether there was anything to do, which an outage keeps true; waits `timeout_s`
-        seconds otherwise, and longer where it takes long to ask all clients. Raises
-        `InvalidState` once every client is left out.
+        seconds otherwise. With a `timeout_s` clients rest after their turn, longer where it took
+        long. Raises `InvalidState` once every client is left out.
         """
         did_something = self._source is not None and self._source.step()
+        self._has_news |= did_something
         self._look_for_clients()
-        clients = list(self._clients.values())
-        began = time.monotonic()
-        for _ in range(len(clients)):
-            # From where the step before has ended: were each to begin at the first client, one that
-            # ends early would never come to the last.
-            client = clients[self._next % len(clients)]
-            self._next = (self._next + 1) % len(clients)
-            did_something |= client.step()
-            if self._idle_s:
-                client.put_away_if_silent(self._idle_s)
-            if time.monotonic() > began + SLICE_S:
-                # The others have not been asked: the next step comes without a rest.
-                did_something = True
-                break
+        now = time.monotonic()
+        # Without a timeout nobody wants to wait, and a failure must still not be met in a circle.
+        rests_until = max(self._turn.rests_until, self._retry_at) if timeout_s else self._retry_at
+        if now >= rests_until:
+            did_something |= self._take_turns()
         self._check_any_left()
         self._show_metrics()
         if timeout_s and not did_something:
-            rest_s = REST_RATIO * (time.monotonic() - began)
-            time.sleep(max(timeout_s, min(rest_s, REST_MAX_S)))
-        waits = self._source is not None and self._source.waits
-        return did_something or waits or any(client.waits for client in clients)
+            time.sleep(timeout_s)
+        elif now < rests_until:
+            time.sleep(min(timeout_s, rests_until - now))
+        # Readings that have come while clients rest are still to be learnt.
+        waits = self._has_news or self._retry_at > -math.inf
+        waits |= self._source is not None and self._source.waits
+        return did_something or waits or any(client.waits for client in self._clients.values())
+
+    def _take_turns(self) -> bool:
+        """Let the next clients step, for `SLICE_S` at most; False where nothing is to be done.
+
+        At the end of a turn of all, clients rest, unless one has left something to do.
+        """
+        began = time.monotonic()
+        if self._next == 0:
+            self._has_news = False
+        if self._shared is None:
+            did_something = self._step_clients([])
+        else:
+            did_something = self._step_together(self._shared)
+        self._turn.add(began, ends=self._next == 0)
+        # Where others have not been asked yet, the next step comes without a rest.
+        return did_something or self._next > 0
+
+    def _step_clients(self, stepped: list[HostedClient]) -> bool:
+        """Let clients step, from where the step before has ended up to the last one at most.
+
+        Were each to begin at the first client, one that ends early would never come to the last.
+        `stepped` gets them. Returns whether one did something.
+        """
+        clients = list(self._clients.values())
+        did_something = False
+        began = time.monotonic()
+        for client in clients[self._next :]:
+            self._next = (self._next + 1) % len(clients)
+            acted = client.step()
+            stepped.append(client)
+            did_something |= acted
+            # Where clients do not share their readings, one that did something may have more to do.
+            self._turn.left_over |= acted and (self._shared is None or client.has_more)
+            if self._idle_s and self._shared is None:
+                client.put_away_if_silent(self._idle_s)
+            if time.monotonic() > began + SLICE_S:
+                break
+        return did_something
+
+    def _step_together(self, shared: SharedFiles) -> bool:
+        """The same in one transaction, after which all publish what they have saved."""
+        stepped: list[HostedClient] = []
+        try:
+            with shared.together(self._clients):
+                did_something = self._step_clients(stepped)
+            with shared.publishing():
+                for client in stepped:
+                    client.publish()
+            if shared.has_failed:
+                raise LogUnavailable("the federation's log has failed, and is opened again")
+        except ShoalError as error:
+            self._lose_shared(shared, error)
+            return False
+        self._retry_s = RETRY_FIRST_S
+        self._retry_at = -math.inf
+        if self._idle_s:
+            for client in stepped:
+                client.put_away_if_silent(self._idle_s)
+        return did_something
+
+    def _lose_shared(self, shared: SharedFiles, error: ShoalError) -> None:
+        """Close all that clients share after an error, and them, to be opened again later.
+
+        Raises the error where no later try can mend it.
+        """
+        for client in self._clients.values():
+            client.lose(error)
+        shared.close()
+        if not error.retriable:
+            raise error
+        log_event("retrying", logging.WARNING, error=str(error), retry_s=self._retry_s)
+        self._retry_at = time.monotonic() + self._retry_s
+        self._retry_s = min(2 * self._retry_s, RETRY_MAX_S)
 
     def close(self) -> None:
         """Close every client. The next host, or processes of their own, go on from their files."""
@@ -162,6 +271,8 @@ class Host:
             if self._source is not None:
                 # The last of all, as clients read from it.
                 stack.callback(self._source.close)
+            if self._shared is not None:
+                stack.callback(self._shared.close)
             for client in self._clients.values():
                 stack.callback(client.close)
 
@@ -208,13 +319,19 @@ class Host:
                     clients_max=self._clients_max,
                 )
                 continue
-            of_site = None if self._source is None else partial(self._source.log_of, name)
+            of_host = None if self._shared is None else partial(self._shared_by, name)
             self._clients[name] = HostedClient(
-                self._config, name, self._clock, self._contract_by, of_site
+                self._config, name, self._clock, self._contract_by, of_host
             )
         if not self._clients and not self._said_none:
             self._said_none = True
             log_event("no_clients", logging.WARNING, place=_place_of_readings(self._config))
+
+    def _shared_by(self, client: str) -> OfHost:
+        assert self._source is not None
+        assert self._shared is not None
+        shared = self._shared
+        return OfHost(self._source.log_of(client), shared.checkpoints, shared.log, shared.decode)
 
     def _client_names(self) -> Sequence[str]:
         """The clients to serve, as far as they are known, those that come first first."""
@@ -233,9 +350,8 @@ class Host:
 
     def _show_metrics(self) -> None:
         now = time.monotonic()
-        if self._metrics is None or now < self._shown_at + SHOW_EVERY_S:
+        if self._metrics is None or now < self._shows_next:
             return
-        self._shown_at = now
         lags = None
         if now >= self._lag_asked_at + LAG_EVERY_S:
             self._lag_asked_at = now
@@ -244,6 +360,8 @@ class Host:
         if self._source is not None:
             waiting = None if lags is None else self._source.lag_records()
             self._metrics.show_site(self._source.counts, waiting)
+        shown_at = time.monotonic()
+        self._shows_next = shown_at + max(SHOW_EVERY_S, SHOW_RATIO * (shown_at - now))
 
 
 def left_out(failures: dict[str, ShoalError], clients: int) -> InvalidState:
@@ -280,6 +398,13 @@ def open_host(host: Host) -> Iterator[Host]:
         yield host
     finally:
         host.close()
+
+
+def _rest_max_s(config: Config) -> float:
+    """The longest rest of the clients of a host."""
+    if config.host.client and not why_kept_open(config):
+        return SHARED_REST_MAX_S
+    return REST_MAX_S
 
 
 def _idle_s(config: Config) -> float:

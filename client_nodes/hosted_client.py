@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from shoal.client_nodes.bootstrap import CHECKPOINT, open_client
+from shoal.client_nodes.bootstrap import CHECKPOINT, OfHost, checkpoint_owner, open_client
 from shoal.client_nodes.monitoring import TOTALS
 from shoal.client_nodes.node import ClientNode
 from shoal.client_nodes.silence import Arrivals
@@ -33,10 +33,10 @@ class HostedClient:
         name: str,
         clock: Callable[[], float],
         contract_by: float | None,
-        of_site: Callable[[], Log] | None = None,
+        of_host: Callable[[], OfHost] | None = None,
     ) -> None:
-        """`contract_by`: see `Host`; `of_site`: opens the log of its readings, where the
-        host has those of all its clients in one file."""
+        """`contract_by`: see `Host`; `of_host`: what it shares with all clients of the host, which
+        then step together; None: it has files and connections of its own."""
         self.name = name
         self.failure: ShoalError | None = None
         """why this client is left out; None: it is not"""
@@ -47,7 +47,7 @@ class HostedClient:
         self._config = config
         self._clock = clock
         self._contract_by = contract_by
-        self._of_site = of_site
+        self._of_host = of_host
         self._opened = ExitStack()
         self._node: ClientNode | None = None
         self._arrivals: Arrivals | None = None
@@ -74,10 +74,19 @@ class HostedClient:
         """Whether it waits for what an outage has taken, or for the contract of the server."""
         return self.failure is None and self._retry_at > -math.inf
 
+    @property
+    def has_more(self) -> bool:
+        """Whether readings wait that the newest step has left.
+
+        False where clients do not share a file of readings: a log elsewhere takes long to say.
+        """
+        return self._of_host is not None and self.lag_records() > 0
+
     def step(self) -> bool:
         """One step of the client, which reads a batch at most; True if it did something.
 
-        Opens it first where needed. Raises nothing that `ClientNode` raises on purpose.
+        Opens it first where needed. Where clients step together, `publish` must follow. Raises
+        nothing that `ClientNode` raises on purpose.
         """
         if self.failure is not None or time.monotonic() < self._retry_at:
             return False
@@ -93,6 +102,24 @@ class HostedClient:
         if did_something:
             self._retry_s = RETRY_FIRST_S
         return did_something
+
+    def publish(self) -> None:
+        """Publish what the newest step has stored. Raises nothing that `ClientNode` raises on
+        purpose."""
+        if self._node is None:
+            return
+        with events_of_client(self.name):
+            try:
+                self._node.publish()
+                self._node.rest()
+            except ShoalError as error:
+                self._fail(error)
+
+    def lose(self, error: ShoalError) -> None:
+        """Close it: what it shares with the others has failed, which it goes on after."""
+        if self._node is not None:
+            with events_of_client(self.name):
+                self._fail(error, says=False)
 
     def put_away_if_silent(self, idle_s: float) -> None:
         """Close it where no reading has come for `idle_s` seconds and nothing else is to be done.
@@ -114,7 +141,10 @@ class HostedClient:
                 self._updated_at = self._node.updated_at
                 end = self._node.readings_end
                 self.close()
-                arrivals = Arrivals(self._config, self.name, self._of_site)
+                readings = None
+                if self._of_host is not None:
+                    readings = self._readings
+                arrivals = Arrivals(self._config, self.name, readings)
             except ShoalError as error:
                 self._fail(error)
                 return
@@ -159,7 +189,7 @@ class HostedClient:
                         self.name,
                         clock=self._clock,
                         needs_contract=needs_contract,
-                        of_site=None if self._of_site is None else self._of_site(),
+                        of_host=None if self._of_host is None else self._of_host(),
                     )
                 )
             )
@@ -170,25 +200,36 @@ class HostedClient:
             if self._updated_at is not None:
                 self._node.updated_at = self._updated_at
                 self._updated_at = None
-        did_something = self._node.step() or opens
+        if self._of_host is None:
+            did_something = self._node.step() or opens
+        else:
+            did_something = self._node.advance() or opens
         totals = self._node.totals
         if totals["read"] > self.totals["read"]:
             self._active_at = self._clock()
         self.totals = totals
         return did_something
 
+    def _readings(self) -> Log:
+        assert self._of_host is not None
+        return self._of_host().readings
+
     def _stored_at(self) -> float:
         """Time at which its state was stored last, seconds since 1970; now for one that is new.
 
         One that was silent before a restart of the host needs not be waited for again.
         """
+        if self._of_host is not None:
+            owner = checkpoint_owner(self._config, self.name)
+            return self._of_host().checkpoints.saved_at(owner) or self._clock()
         file = self._config.client.folder / self.name / CHECKPOINT
         try:
             return file.stat().st_mtime
         except FileNotFoundError:
             return self._clock()
 
-    def _fail(self, error: ShoalError) -> None:
+    def _fail(self, error: ShoalError, *, says: bool = True) -> None:
+        """`says`: whether it is logged; otherwise the host does it once for all its clients."""
         self.close()
         contract_by = math.inf if self._contract_by is None else self._contract_by
         if isinstance(error, ContractMissing) and time.monotonic() >= contract_by:
@@ -198,6 +239,7 @@ class HostedClient:
             self.failure = error
             log_event("client_left_out", logging.ERROR, error=str(error))
             return
-        log_event("retrying", logging.WARNING, error=str(error), retry_s=self._retry_s)
+        if says:
+            log_event("retrying", logging.WARNING, error=str(error), retry_s=self._retry_s)
         self._retry_at = time.monotonic() + self._retry_s
         self._retry_s = min(2 * self._retry_s, RETRY_MAX_S)

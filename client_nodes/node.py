@@ -18,7 +18,12 @@ from shoal.client_nodes.privacy import PrivateBatch, counted_only, privatise
 from shoal.client_nodes.publisher import EncodedUpdate, Publisher, all_headers, make_signer
 from shoal.client_nodes.releases import Releases
 from shoal.client_nodes.round_answers import RoundAnswers
-from shoal.client_nodes.snapshots import NOTHING_PUBLISHED, Published, Snapshots
+from shoal.client_nodes.snapshots import (
+    NOTHING_PUBLISHED,
+    Published,
+    Snapshots,
+    decode_snapshot,
+)
 from shoal.config.base import check_client_name
 from shoal.config.changes import same_features
 from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
@@ -28,6 +33,7 @@ from shoal.errors import InvalidState, OffsetOutOfRange, SettingsError
 from shoal.privacy.imperfect import CoarseReadings, row_mechanism
 from shoal.privacy.ledger import Ledger
 from shoal.protocol.conflicts import CONFLICTS_KEY, check_no_conflict
+from shoal.protocol.messages import Snapshot
 from shoal.protocol.reading_faults import FaultCounts, Rejected
 from shoal.protocol.readings import number_of
 from shoal.protocol.topics import READINGS
@@ -66,6 +72,8 @@ class ClientResources(NamedTuple):
     """None in a mode without a guarantee"""
     published: Published = NOTHING_PUBLISHED
     """records that the server had published when the client started"""
+    decode: Callable[[Record], Snapshot] = decode_snapshot
+    """decodes a snapshot; those of many clients in one process may share it"""
 
 
 STATE_VERSION = 14
@@ -163,6 +171,8 @@ class ClientNode:
         """labels that go to the outbox with the state they belong to"""
         self._updates_to_store: list[EncodedUpdate] = []
         """updates that wait for the next store; after a kill they are made again"""
+        self._has_stored = False
+        """whether `publish` has something to do"""
 
     def _make_stages(self) -> None:
         """Make every stage of a step. Raises as they do."""
@@ -189,7 +199,12 @@ class ClientNode:
         self._budget = Budget(contract, settings, resources.ledger)
         self._row_charges = RowCharges(resources.ledger, contract.rows_epsilon)
         self._snapshots = Snapshots(
-            contract.contract, validator, self._log, self._check_copies, resources.published
+            contract.contract,
+            validator,
+            self._log,
+            self._check_copies,
+            resources.published,
+            resources.decode,
         )
         self._learner = Learner(contract, publisher, settings, self._clock(), self._snapshots)
         self._round_answers = RoundAnswers(
@@ -305,6 +320,15 @@ class ClientNode:
         `LogError` and `OffsetOutOfRange`. After an error this node must not step again: a new one
         resumes from the checkpoint.
         """
+        did_something = self.advance(timeout_s)
+        self.publish()
+        return did_something
+
+    def advance(self, timeout_s: float = 0.0) -> bool:
+        """A step up to what it stores; `publish` must come before the next one.
+
+        For a host, whose clients store together. Returns and raises as `step` does.
+        """
         # Work that waits here needs no further reading to go on.
         if self._updates_to_store or (self._labels is not None and self._labels.has_work):
             timeout_s = 0.0
@@ -338,7 +362,7 @@ class ClientNode:
             refused=batch.records - released.records,
         )
         self._count(outcome)
-        stored_at = self._store_and_publish(outcome.updates) if stores else None
+        stored_at = self._store(outcome.updates) if stores else None
         self._monitoring.stepped(outcome, self._totals, self._learner.nodes, stored_at)
         return outcome.did_something
 
@@ -518,8 +542,26 @@ class ClientNode:
             place = (rejected.record.partition, rejected.record.offset)
             self._faults.add(rejected.fault, place)
 
-    def _store_and_publish(self, updates: Sequence[EncodedUpdate]) -> float:
-        """Store the state with these updates, and publish them.
+    def publish(self) -> None:
+        """Publish what the newest `advance` has stored, which must be on the disk by now.
+
+        Raises as `step` does.
+        """
+        if not self._has_stored:
+            return
+        self._has_stored = False
+        self._windows.stored()
+        if self._resources.releases is not None:
+            self._resources.releases.note()
+        self._outbox.publish_pending()
+
+    def rest(self) -> None:
+        """Release what only a step needs, until the next one: many clients share a process."""
+        if self._resources.ledger is not None:
+            self._resources.ledger.rest()
+
+    def _store(self, updates: Sequence[EncodedUpdate]) -> float:
+        """Store the state with these updates, to be published.
 
         Returns when it was stored, seconds since 1970.
         """
@@ -537,10 +579,7 @@ class ClientNode:
         self._outbox.store(self._state(), records + self._labels_to_publish, now)
         self._labels_to_publish = []
         self._updates_to_store = []
-        self._windows.stored()
-        if releases is not None:
-            releases.note()
-        self._outbox.publish_pending()
+        self._has_stored = True
         return now
 
     def _saved_parts(self) -> SavedParts:

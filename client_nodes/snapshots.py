@@ -75,6 +75,11 @@ def read_published(log: Log, contract: Contract) -> Published:
     return Published(records, ends, codecs[0] if codecs else "")
 
 
+def decode_snapshot(record: Record) -> Snapshot:
+    """The snapshot in a record. Raises `MessageRejected`."""
+    return Snapshot.decode(record.value, record.headers)
+
+
 class Snapshots:
     """Follows the topic of snapshots of all models; skips records that fail validation."""
 
@@ -85,8 +90,11 @@ class Snapshots:
         log: Log,
         on_conflicts: Callable[[Record], None] = lambda _: None,
         published: Published = NOTHING_PUBLISHED,
+        decode: Callable[[Record], Snapshot] = decode_snapshot,
     ) -> None:
-        """`on_conflicts` gets each list of conflicts that comes after what was `published`."""
+        """`on_conflicts` gets each list of conflicts that comes after what was `published`;
+        `decode`: see `decode_snapshot`."""
+        self._decode = decode
         self._on_conflicts = on_conflicts
         self._validator = validator
         self._log = log
@@ -187,7 +195,7 @@ class Snapshots:
         if record.value is None:  # of a model that is gone
             return
         try:
-            snapshot = Snapshot.decode(record.value, record.headers)
+            snapshot = self._decode(record)
             if self._validator.is_superseded(snapshot):
                 return
             self._validator.check_snapshot(snapshot)

@@ -342,8 +342,13 @@ def _accepted_copy(path: Path) -> Accepted | None:
 
 
 def _note_client(found: Accepted, name: str, clients: dict[str, dict[str, Any]]) -> None:
-    """Note of a client how far it is."""
-    if found.owner is None or not found.owner.startswith("client "):
-        return
-    client = found.owner.removeprefix("client ").partition(" of ")[0]
-    clients[client] = {"folder": str(Path(name).parent)}
+    """Note the clients whose checkpoints are in a file, each with its folder."""
+    for holder in found.holders:
+        if not holder.startswith("client "):
+            continue
+        client = holder.removeprefix("client ").partition(" of ")[0]
+        folder = Path(name).parent
+        # That of a host lies beside the folders of its clients.
+        if holder != found.owner:
+            folder = folder / client
+        clients[client] = {"folder": str(folder)}

@@ -6,7 +6,7 @@ A file is known by what is in it, not by its name: a log may have any name.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -17,7 +17,7 @@ from shoal.files import LOCKED, primary_code
 from shoal.privacy import ledger
 from shoal.read_only import read_unchanged
 from shoal.runtime import checkpoint, site_readings
-from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.checkpoint import Checkpoint, CheckpointFile
 from shoal.server_node.history import store
 from shoal.transports.sqlite import renewals, schema
 
@@ -61,8 +61,8 @@ class Accepted(NamedTuple):
     database: Database
     owner: str | None
     """the process whose checkpoint it is"""
-    state: dict[str, Any] | None
-    """what that process has saved; None before its first save, and of other files"""
+    holders: Sequence[str] = ()
+    """whose states it has: the owner's, or those of the clients of a host"""
 
 
 def files_in(folder: Path) -> Iterator[Path]:
@@ -142,15 +142,18 @@ def accepted(database: Database) -> Accepted:
         except sqlite3.Error as error:
             raise damaged(database.path, str(error)) from None
     if database.kind != CHECKPOINT:
-        return Accepted(database, None, None)
+        return Accepted(database, None)
     if owner is None:
         raise damaged(database.path, "it has no owner")
-    with Checkpoint(database.path, owner) as file:
-        state = file.load()
-        # Records that wait to be published, each with its digest.
-        file.pending()
-    _check_state(database.path, owner, state)
-    return Accepted(database, owner, state)
+    with closing(CheckpointFile(database.path, owner)) as file:
+        holders = file.holders()
+        for holder in holders:
+            checkpoint = Checkpoint(database.path, holder, file)
+            state = checkpoint.load()
+            # Records that wait to be published, each with its digest.
+            checkpoint.pending()
+            _check_state(database.path, holder, state)
+    return Accepted(database, owner, holders)
 
 
 def _check_state(path: Path, owner: str, state: dict[str, Any] | None) -> None:

@@ -16,7 +16,7 @@ import math
 import secrets
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from decimal import ROUND_CEILING, Decimal
 from functools import partial
 from pathlib import Path
@@ -280,26 +280,24 @@ class Ledger:
     write it, and `LogUnavailable` when the disk is full or fails.
     """
 
-    def __init__(self, path: Path, owner: str, fingerprint: str) -> None:
+    def __init__(
+        self, path: Path, owner: str, fingerprint: str, *, keeps_open: bool = True
+    ) -> None:
         """`owner` names the account, "client a of plant"; `fingerprint` the noise key of that
         client.
 
-        An owner without an account gets one. Raises `InvalidState` for an account of another key.
+        `keeps_open`: whether the file stays open over `rest`; a host with thousands of clients
+        opens each ledger only to use it. An owner without an account gets one. Raises
+        `InvalidState` for an account of another key.
         """
         self._path = path
         self._owner = owner
         self.fingerprint = fingerprint
-        with self._sqlite_errors():
-            make_private(path)
-            # Without sqlite3's own transactions, which begin only with the first change: a check
-            # before it would be outside.
-            self._file = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None)
-            try:
-                self.identity = self._open(fingerprint)
-                """a random name, given when the file was created; a copy has the same"""
-            except BaseException:
-                self._file.close()
-                raise
+        self._keeps_open = keeps_open
+        self._connection: sqlite3.Connection | None = None
+        with self._opened():
+            self.identity = self._open(fingerprint)
+            """a random name, given when the file was created; a copy has the same"""
 
     def charge(self, releases: Sequence[Release], now: float) -> None:
         """Charge releases, unless they are charged already.
@@ -438,7 +436,7 @@ class Ledger:
 
     def last_charge(self) -> float | None:
         """Time of the newest charge of a window in this account, seconds since 1970."""
-        with self._sqlite_errors():
+        with self._opened():
             (newest,) = self._file.execute(
                 "SELECT MAX(charged_at) FROM (SELECT charged_at FROM releases WHERE owner = ?"
                 " UNION ALL SELECT charged_at FROM masked WHERE owner = ?)",
@@ -474,7 +472,7 @@ class Ledger:
         return self._next_window("releases", model)
 
     def _next_window(self, table: str, model: str) -> int:
-        with self._sqlite_errors():
+        with self._opened():
             newest = self._file.execute(
                 f"SELECT MAX(number) FROM {table} WHERE owner = ? AND model = ?",
                 (self._owner, model),
@@ -485,7 +483,7 @@ class Ledger:
 
     def spending(self) -> Spending:
         """Charges to this account, summed."""
-        with self._sqlite_errors():
+        with self._opened():
             return _spending(self._file, self._owner)
 
     def spent_by_others(self, readings: int | None) -> int:
@@ -493,7 +491,7 @@ class Ledger:
 
         What an account has claimed counts as spent. `readings`: see `Spending.of_person`.
         """
-        with self._sqlite_errors():
+        with self._opened():
             return self._of_others(readings)
 
     def claim(self, epsilon: int, most: int, readings: int | None) -> bool:
@@ -528,7 +526,10 @@ class Ledger:
 
         To read it costs less than the sums of charges.
         """
-        with self._sqlite_errors():
+        if not self._keeps_open:
+            # SQLite counts for a connection: to one that was opened just now nothing is new.
+            return hash(_stamps(self._path))
+        with self._opened():
             return int(self._file.execute("PRAGMA data_version").fetchone()[0])
 
     def mark_stored(self, windows: int) -> None:
@@ -553,7 +554,7 @@ class Ledger:
 
     def row_stops(self) -> dict[int, int]:
         """Partition of the readings log -> the first place whose noisy row is not charged."""
-        with self._sqlite_errors():
+        with self._opened():
             noised = self._file.execute(
                 "SELECT partition, stop FROM noised WHERE owner = ?", (self._owner,)
             )
@@ -572,9 +573,16 @@ class Ledger:
                     f"noisy rows up to place {charged_stop} of the readings log", f"up to {stop}"
                 )
 
+    def rest(self) -> None:
+        """Close the file until the next use, unless it is kept open."""
+        if not self._keeps_open and self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        if self._connection is not None:
+            self._connection.close()
 
     def __enter__(self) -> Self:
         return self
@@ -589,9 +597,6 @@ class Ledger:
 
     def _open(self, fingerprint: str) -> str:
         """Create what is missing, and check the rest; returns the identity."""
-        self._file.execute("PRAGMA journal_mode = WAL")
-        # A charge that a power cut takes away would be spent a second time.
-        self._file.execute("PRAGMA synchronous = FULL")
         with self._transaction() as file:
             # In one transaction: two processes may open a new ledger at once, and after a kill a
             # file is empty or whole.
@@ -635,7 +640,7 @@ class Ledger:
             )
 
     def _stored(self) -> int:
-        with self._sqlite_errors():
+        with self._opened():
             row = self._file.execute(
                 "SELECT stored FROM accounts WHERE owner = ?", (self._owner,)
             ).fetchone()
@@ -652,8 +657,52 @@ class Ledger:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._sqlite_errors(), writing(self._file):
+        with self._opened(), writing(self._file):
             yield self._file
 
-    def _sqlite_errors(self) -> AbstractContextManager[None]:
-        return sqlite_errors(self._path, "this client", partial(unreadable, self._path))
+    @property
+    def _file(self) -> sqlite3.Connection:
+        assert self._connection is not None, "it is used within `_opened`"
+        return self._connection
+
+    @contextmanager
+    def _opened(self) -> Iterator[None]:
+        """The file is open inside; errors of SQLite are those of this class."""
+        with sqlite_errors(self._path, "this client", partial(unreadable, self._path)):
+            opens = self._connection is None
+            try:
+                if opens:
+                    self._connection = self._connected()
+                yield
+            except BaseException:
+                # A ledger that was never opened whole is not closed by anybody else.
+                if opens and self._connection is not None:
+                    self._connection.close()
+                    self._connection = None
+                raise
+
+    def _connected(self) -> sqlite3.Connection:
+        make_private(self._path)
+        # Without sqlite3's own transactions, which begin only with the first change: a check
+        # before it would be outside.
+        file = sqlite3.connect(self._path, timeout=_WAIT_S, isolation_level=None)
+        try:
+            file.execute("PRAGMA journal_mode = WAL")
+            # A charge that a power cut takes away would be spent a second time.
+            file.execute("PRAGMA synchronous = FULL")
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+
+def _stamps(path: Path) -> tuple[tuple[int, int], ...]:
+    """What a ledger and the file of its newest writes are like, which every write changes."""
+    stamps = []
+    for name in (path, path.with_name(f"{path.name}-wal")):
+        try:
+            status = name.stat()
+        except FileNotFoundError:
+            continue
+        stamps.append((status.st_size, status.st_mtime_ns))
+    return tuple(stamps)

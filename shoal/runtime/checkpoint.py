@@ -6,6 +6,9 @@ that is saved again with the same part, such as a window of rows that has not ch
 has changed. After a kill at any instant the file is as before or as after a save. The open file is
 locked, so a second process of the same name cannot open it. The state is put together from named
 parts (`SavedParts`).
+
+A file has one owner, a process, and the checkpoint of each holder in it. A process that is a single
+node is the one holder of its file; a host has its clients as holders of one (`CheckpointFile`).
 """
 
 from __future__ import annotations
@@ -14,8 +17,9 @@ import hashlib
 import math
 import secrets
 import sqlite3
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, Self
@@ -28,7 +32,7 @@ from shoal.protocol.codec import PART, PART_DEPTH_MAX, Resolve, StoredPart, pack
 from shoal.saved_state import require
 from shoal.transports.base import Headers, Log, Positions
 
-FORMAT = 3
+FORMAT = 4
 STATE_BYTES_MAX = 900 * 1024 * 1024
 """largest state with its parts, so that it can be read into memory; SQLite's own limit is 1e9 bytes
 a row"""
@@ -40,12 +44,18 @@ REFERENCE_BYTES = 16
 # state, whole in itself, is noticed.
 _SCHEMA = (
     "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), digest BLOB NOT NULL, value "
-    "BLOB NOT NULL)",
+    "CREATE TABLE holders (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, identity TEXT NOT"
+    " NULL, saved INTEGER NOT NULL, newest INTEGER NOT NULL)",
+    "CREATE TABLE state (holder INTEGER PRIMARY KEY, saved_at REAL NOT NULL, digest BLOB NOT NULL,"
+    " value BLOB NOT NULL)",
+    # The numbers of a holder's rows begin with its own number (`HOLDER_BITS`), so that they lie
+    # together and no index is needed.
     "CREATE TABLE parts (number INTEGER PRIMARY KEY, value BLOB NOT NULL)",
-    "CREATE TABLE outbox (number INTEGER PRIMARY KEY AUTOINCREMENT, digest BLOB NOT NULL, record "
-    "BLOB NOT NULL)",
+    "CREATE TABLE outbox (number INTEGER PRIMARY KEY, digest BLOB NOT NULL, record BLOB NOT NULL)",
 )
+_TABLES: Final = frozenset({"holders", "state", "parts", "outbox"})
+HOLDER_BITS: Final = 40
+"""bits of a row's number within its holder: 10^12 rows, and 2^23 holders in SQLite's 63 bits"""
 
 
 class _Row(NamedTuple):
@@ -207,8 +217,8 @@ class OutboxRecord(NamedTuple):
     headers: Headers
 
 
-class Checkpoint:
-    """The state and the outbox of one process, in one file. For one thread.
+class CheckpointFile:
+    """A file with the checkpoints of one or several holders, which one process has to itself.
 
     Every method raises `InvalidState` when the file is damaged, belongs to another owner or is in
     use, `SettingsError` when this user may not write it, and `LogUnavailable` when the disk is full
@@ -217,50 +227,255 @@ class Checkpoint:
 
     def __init__(self, path: Path, owner: str) -> None:
         """`owner` names the process ("client a of plant"); the file of another owner is refused."""
-        self._path = path
-        self._owner = owner
-        self._stored: dict[StoredPart, _Row] | None = None
-        """the parts of the newest state saved; None: before the first save"""
-        self._stored_size = 0
-        """bytes of these parts"""
-        self._deleted_up_to = 0
-        """records of the outbox up to this number are deleted"""
-        self._numbers = count(1)
-        """numbers of the rows of parts"""
+        self.path = path
+        self.owner = owner
+        self._together = False
+        """whether saves are kept in one transaction that is open"""
         tables = self._tables()
-        with self._sqlite_errors():
+        with self.errors():
             create_database(path, tables)
             # mode=rw does not create a file: one that was emptied or deleted by now must not pass
             # for a new one.
-            self._file = sqlite3.connect(
+            self.connection = sqlite3.connect(
                 f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=0.5, isolation_level=None
             )
             try:
                 self._open()
             # For an interrupt as well: the lock would keep out the next try in this process.
             except BaseException:
-                self._file.close()
+                self.connection.close()
                 raise
+
+    def holder(self, name: str, *, makes: bool = True) -> int:
+        """The number of a holder, which is made where there is none of this name.
+
+        `makes`: see `Checkpoint`.
+        """
+        with self.errors():
+            row = self._holder(name)
+            if row is None:
+                if not makes:
+                    raise self.damaged(f"the checkpoint of {name} is gone")
+                self._make_holder(name)
+                row = self._holder(name)
+        assert row is not None, "it was made"
+        return int(row[0])
+
+    def holders(self) -> list[str]:
+        """The names of all holders, in the order in which they were made."""
+        with self.errors():
+            rows = self.connection.execute("SELECT name FROM holders ORDER BY number").fetchall()
+        return [str(name) for (name,) in rows]
+
+    def has_saved(self, name: str) -> bool:
+        """Whether a holder of this name has saved a state."""
+        with self.errors():
+            row = self.connection.execute(
+                "SELECT saved FROM holders WHERE name = ?", (name,)
+            ).fetchone()
+        return row is not None and bool(row[0])
+
+    def saved_at(self, name: str) -> float:
+        """The time of the newest save of a holder of this name, seconds since 1970; 0 before it."""
+        with self.errors():
+            row = self.connection.execute(
+                "SELECT saved_at FROM state JOIN holders ON number = holder WHERE name = ?", (name,)
+            ).fetchone()
+        return 0.0 if row is None else float(row[0])
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """All that is saved inside is in the file once this ends, and none of it before.
+
+        What one holder could not save, which raised, leaves the others' saves alone.
+        """
+        with self.errors(), writing(self.connection):
+            self._together = True
+            try:
+                yield
+            finally:
+                self._together = False
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """One write, whole or not at all."""
+        if not self._together:
+            with writing(self.connection):
+                yield
+            return
+        self.connection.execute("SAVEPOINT one_holder")
+        try:
+            yield
+        except BaseException:
+            if self.connection.in_transaction:  # after some errors SQLite has already rolled back
+                self.connection.execute("ROLLBACK TO one_holder")
+                self.connection.execute("RELEASE one_holder")
+            raise
+        self.connection.execute("RELEASE one_holder")
+
+    def close(self) -> None:
+        """Close the file and release its lock. Closing twice has no effect."""
+        self.connection.close()
+
+    def errors(self) -> AbstractContextManager[None]:
+        """Turns errors of SQLite inside into those of this class."""
+        return sqlite_errors(self.path, self.owner, self.damaged)
+
+    def damaged(self, how: str) -> InvalidState:
+        """The error for a file that is not as it was written."""
+        return InvalidState(
+            f"{self.path}: damaged ({how}). Restore it from a backup, or move the folder away to "
+            "start again without it, a client under a new name; shoal does not start from nothing "
+            "by itself"
+        )
+
+    def _holder(self, name: str) -> tuple[int] | None:
+        found: tuple[int] | None = self.connection.execute(
+            "SELECT number FROM holders WHERE name = ?", (name,)
+        ).fetchone()
+        return found
+
+    def _make_holder(self, name: str) -> None:
+        # From 0, so that the rows of a single holder are numbered from 1.
+        (number,) = self.connection.execute(
+            "SELECT COALESCE(MAX(number) + 1, 0) FROM holders"
+        ).fetchone()
+        states = self.connection.execute("SELECT 1 FROM state WHERE holder >= ?", (number,))
+        if states.fetchone() is not None:
+            raise self.damaged("the identity of a state is gone")
+        with self.writing():
+            self.connection.execute(
+                "INSERT INTO holders VALUES (?, ?, ?, 0, ?)",
+                (number, name, secrets.token_hex(16), number << HOLDER_BITS),
+            )
+
+    def _tables(self) -> list[tuple[str, tuple[str, ...]]]:
+        """The statements that make a new file, with their parameters."""
+        statements: list[tuple[str, tuple[str, ...]]] = []
+        for table in _SCHEMA:
+            statements.append((table, ()))
+        about = ("format", str(FORMAT), "owner", self.owner)
+        statements.append(("INSERT INTO about VALUES (?, ?), (?, ?)", about))
+        return statements
+
+    def _open(self) -> None:
+        # The exclusive locking mode keeps the lock until the process ends, however it ends: no
+        # stale lock files.
+        self.connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+        owner = self._checked_owner()
+        self.connection.execute("PRAGMA journal_mode=WAL")
+        # Records are published right after a save, so a save must survive a power cut.
+        self.connection.execute("PRAGMA synchronous=FULL")
+        self.connection.execute("PRAGMA journal_size_limit=4194304")
+        # Nothing is read twice, so SQLite's default cache of 2 MiB would be wasted on a small
+        # machine.
+        self.connection.execute("PRAGMA cache_size=-256")
+        # Nothing is written: it takes the lock that a second process on this folder then does not
+        # get.
+        self.connection.execute("BEGIN EXCLUSIVE")
+        self.connection.execute("COMMIT")
+        if self.connection.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
+            raise self.damaged("its pages are inconsistent")
+        if owner != self.owner:
+            raise InvalidState(
+                f"{self.path}: this is the checkpoint of {owner}, not of {self.owner}; "
+                "give each process a folder of its own"
+            )
+
+    def _checked_owner(self) -> str | None:
+        """The owner in a file of this version.
+
+        A file of another version may have other tables, and is not written to.
+        """
+        rows = self.connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        tables = {name for (name,) in rows}
+        about = {}
+        if "about" in tables:
+            about = dict(self.connection.execute("SELECT name, value FROM about"))
+        if about.get("format", str(FORMAT)) != str(FORMAT):
+            # With another folder and the same name, a client would publish the same readings with
+            # other noise.
+            raise InvalidState(
+                f"{self.path}: written by another version of shoal; run that version. In this "
+                "version, start a client under a new name, and a server in a new folder with "
+                "--rebuild"
+            )
+        if "format" not in about or not tables >= _TABLES:
+            raise self.damaged("not a checkpoint, or only a part of one")
+        return about.get("owner")
+
+
+class Checkpoint:
+    """The state and the outbox of one holder, in one file. For one thread.
+
+    Every method raises `InvalidState` when the file is damaged, belongs to another owner or is in
+    use, `SettingsError` when this user may not write it, and `LogUnavailable` when the disk is full
+    or fails.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        owner: str,
+        shared: CheckpointFile | None = None,
+        *,
+        process: str = "",
+        makes: bool = True,
+    ) -> None:
+        """`owner` names the holder ("client a of plant"); the file of another owner is refused.
+
+        `process`: the owner of the file, where that is another one, with several holders; `shared`:
+        that file, which is open and stays so. `makes`: whether a holder without a checkpoint gets
+        one; otherwise `InvalidState` is raised.
+        """
+        self._owner = owner
+        self._is_shared = shared is not None
+        self._stored: dict[StoredPart, _Row] | None = None
+        """the parts of the newest state saved; None: before the first save"""
+        self._stored_size = 0
+        """bytes of these parts"""
+        self._whole = shared or CheckpointFile(path, process or owner)
+        self._path = self._whole.path
+        self._file = self._whole.connection
+        try:
+            self._holder = self._whole.holder(owner, makes=makes)
+            first = self._holder << HOLDER_BITS
+            self._rows = (first, first + (1 << HOLDER_BITS))
+            """the numbers of its rows: above the first, up to the second"""
+            self._deleted_up_to = first
+            """records of the outbox up to this number are deleted"""
+            self._numbers = count(first + 1)
+            """numbers of the rows of parts"""
+            self._newest = self._newest_record()
+            """number of the newest record that was ever in the outbox: none is used again"""
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def identity(self) -> str:
-        """Random name given when the file was created; a copy has the same."""
-        with self._sqlite_errors():
-            row = self._file.execute("SELECT value FROM about WHERE name = 'identity'").fetchone()
+        """Random name given when the checkpoint was created; a copy has the same."""
+        with self._whole.errors():
+            row = self._file.execute(
+                "SELECT identity FROM holders WHERE number = ?", (self._holder,)
+            ).fetchone()
         if row is None:
             raise self._damaged("its identity is gone")
         return str(row[0])
 
     def load(self) -> dict[str, Any] | None:
         """The newest state saved, None before the first."""
-        with self._sqlite_errors():
-            row = self._file.execute("SELECT digest, value FROM state").fetchone()
-            stored_parts = self._file.execute("SELECT value FROM parts").fetchall()
-            saved = self._file.execute("SELECT 1 FROM about WHERE name = 'saved'").fetchone()
+        with self._whole.errors():
+            row = self._file.execute(
+                "SELECT digest, value FROM state WHERE holder = ?", (self._holder,)
+            ).fetchone()
+            stored_parts = self._file.execute(
+                "SELECT value FROM parts WHERE number > ? AND number <= ?", self._rows
+            ).fetchall()
         if row is None:
             # Without this a damaged file would be taken for a new one, and a client would publish
             # what it has published already with other noise.
-            if saved is not None:
+            if self._whole.has_saved(self._owner):
                 raise self._damaged("the state is gone")
             return None
         parts = {}
@@ -292,50 +507,61 @@ class Checkpoint:
         """
         split = self._split(state)
         packed = [pack(list(record)) for record in records]
-        last = 0
-        with self._sqlite_errors(), writing(self._file):
+        with self._whole.errors(), self._whole.writing():
             # In the same transaction as the new ones: a kill in between must neither lose a record
             # nor keep it for ever.
             if published_up_to > self._deleted_up_to:
-                self._file.execute("DELETE FROM outbox WHERE number <= ?", (published_up_to,))
+                self._file.execute(
+                    "DELETE FROM outbox WHERE number > ? AND number <= ?",
+                    (self._rows[0], published_up_to),
+                )
             self._file.execute(
-                "INSERT OR REPLACE INTO state VALUES (1, ?, ?)", (_digest(split.value), split.value)
+                "INSERT OR REPLACE INTO state VALUES (?, ?, ?, ?)",
+                (self._holder, time.time(), _digest(split.value), split.value),
             )
+            if self._stored is None or packed:
+                self._file.execute(
+                    "UPDATE holders SET saved = 1, newest = ? WHERE number = ?",
+                    (self._newest + len(packed), self._holder),
+                )
             if self._stored is None:
-                self._file.execute("INSERT OR IGNORE INTO about VALUES ('saved', 'yes')")
                 # Parts are known by their objects, and none of those of the process before is here.
-                self._file.execute("DELETE FROM parts")
+                self._file.execute("DELETE FROM parts WHERE number > ? AND number <= ?", self._rows)
             if split.removed:
                 self._file.executemany(
                     "DELETE FROM parts WHERE number = ?", [(row.number,) for row in split.removed]
                 )
             if split.added:
                 self._file.executemany("INSERT INTO parts VALUES (?, ?)", split.added)
-            for record in packed:
-                inserted = self._file.execute(
-                    "INSERT INTO outbox (digest, record) VALUES (?, ?)", (_digest(record), record)
+            for number, record in enumerate(packed, self._newest + 1):
+                self._file.execute(
+                    "INSERT INTO outbox VALUES (?, ?, ?)", (number, _digest(record), record)
                 )
-                last = inserted.lastrowid or last
+        self._newest += len(packed)
         self._stored = split.parts
         self._stored_size = split.parts_size
         self._deleted_up_to = max(self._deleted_up_to, published_up_to)
-        return last
+        return self._newest if packed else 0
 
     def pending(self, after: int = 0) -> list[tuple[int, OutboxRecord]]:
         """(number, record) of every record in the outbox with a number above `after`.
 
         They are in the order in which they were saved.
         """
-        with self._sqlite_errors():
+        first, stop = self._rows
+        with self._whole.errors():
             rows = self._file.execute(
-                "SELECT number, digest, record FROM outbox WHERE number > ? ORDER BY number",
-                (after,),
+                "SELECT number, digest, record FROM outbox WHERE number > ? AND number <= ? ORDER"
+                " BY number",
+                (max(first, after), stop),
             ).fetchall()
         return [(number, self._outbox_record(digest, record)) for number, digest, record in rows]
 
     def close(self) -> None:
-        """Close the file and release its lock. Closing twice has no effect."""
-        self._file.close()
+        """Close the file, unless it is shared, and release its lock. Closing twice has no
+        effect."""
+        if not self._is_shared:
+            self._whole.close()
 
     def __enter__(self) -> Self:
         return self
@@ -343,63 +569,12 @@ class Checkpoint:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _tables(self) -> list[tuple[str, tuple[str, ...]]]:
-        """The statements that make a new file, with their parameters."""
-        statements: list[tuple[str, tuple[str, ...]]] = []
-        for table in _SCHEMA:
-            statements.append((table, ()))
-        about = ("format", str(FORMAT), "owner", self._owner, "identity", secrets.token_hex(16))
-        statements.append(("INSERT INTO about VALUES (?, ?), (?, ?), (?, ?)", about))
-        return statements
-
-    def _open(self) -> None:
-        # The exclusive locking mode keeps the lock until the process ends, however it ends: no
-        # stale lock files.
-        self._file.execute("PRAGMA locking_mode=EXCLUSIVE")
-        owner = self._checked_owner()
-        self._file.execute("PRAGMA journal_mode=WAL")
-        # Records are published right after a save, so a save must survive a power cut.
-        self._file.execute("PRAGMA synchronous=FULL")
-        self._file.execute("PRAGMA journal_size_limit=4194304")
-        # Nothing is read twice, so SQLite's default cache of 2 MiB would be wasted on a small
-        # machine.
-        self._file.execute("PRAGMA cache_size=-256")
-        # Nothing is written: it takes the lock that a second process on this folder then does not
-        # get.
-        self._file.execute("BEGIN EXCLUSIVE")
-        self._file.execute("COMMIT")
-        if self._file.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
-            raise self._damaged("its pages are inconsistent")
-        if owner != self._owner:
-            raise InvalidState(
-                f"{self._path}: this is the checkpoint of {owner}, not of {self._owner}; "
-                "give each process a folder of its own"
-            )
-
-    def _checked_owner(self) -> str | None:
-        """The owner in a file of this version.
-
-        A file of another version may have other tables, and is not written to.
-        """
-        rows = self._file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        tables = {name for (name,) in rows}
-        about = {}
-        if "about" in tables:
-            about = dict(self._file.execute("SELECT name, value FROM about"))
-        if about.get("format", str(FORMAT)) != str(FORMAT):
-            # With another folder and the same name, a client would publish the same readings with
-            # other noise.
-            raise InvalidState(
-                f"{self._path}: written by another version of shoal; run that version. In this "
-                "version, start a client under a new name, and a server in a new folder with "
-                "--rebuild"
-            )
-        if "format" not in about or not {"state", "parts", "outbox"} <= tables:
-            raise self._damaged("not a checkpoint, or only a part of one")
-        return about.get("owner")
-
-    def _sqlite_errors(self) -> AbstractContextManager[None]:
-        return sqlite_errors(self._path, self._owner, self._damaged)
+    def _newest_record(self) -> int:
+        with self._whole.errors():
+            row = self._file.execute(
+                "SELECT newest FROM holders WHERE number = ?", (self._holder,)
+            ).fetchone()
+        return int(row[0])
 
     def _split(self, state: dict[str, Any]) -> _Split:
         before = self._stored or {}
@@ -452,11 +627,7 @@ class Checkpoint:
         return OutboxRecord(topic, value, key, tuple((name, content) for name, content in headers))
 
     def _damaged(self, how: str) -> InvalidState:
-        return InvalidState(
-            f"{self._path}: damaged ({how}). Restore it from a backup, or move the folder away to "
-            "start again without it, a client under a new name; shoal does not start from nothing "
-            "by itself"
-        )
+        return self._whole.damaged(how)
 
 
 def _digest(value: bytes) -> bytes:

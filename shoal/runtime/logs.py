@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
@@ -305,7 +306,9 @@ def _of_site(config: Config, client: str, of_site: Log | None, read_only: bool) 
             site = SiteReadings(file, config.client.readings_bytes_max, read_only=read_only)
             stack.callback(site.close)
             of_site = site.log_of(client, closes_file=True)
-        own = _own_log(config, client, read_only)
+        # Labels and rejected readings: many devices have none, and an open file for each of ten
+        # thousand is too many.
+        own = LazyLog(partial(_own_log, config, client, read_only))
         stack.pop_all()
         return SplitLog(of_site, READINGS, own)
 
@@ -358,6 +361,72 @@ class ClusterLog(Protocol):
     def cluster(self) -> str:
         """The id of the Kafka cluster, the same under any address. Raises as the log does."""
         ...
+
+
+class LazyLog:
+    """A `Log` that is opened at its first use; topics that were ensured before are then made."""
+
+    def __init__(self, opens: Callable[[], Log]) -> None:
+        self._opens = opens
+        self._log: Log | None = None
+        self._ensured: dict[str, TopicSettings | None] = {}
+
+    def ensure(self, topic: str, settings: TopicSettings | None = None) -> None:
+        """See `Log.ensure`."""
+        self._ensured[topic] = settings
+        if self._log is not None:
+            self._log.ensure(topic, settings)
+
+    def identity(self, topic: str) -> bytes:
+        """See `Log.identity`."""
+        return self._opened().identity(topic)
+
+    def publish(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers = (),
+        partition: int | None = None,
+    ) -> None:
+        """See `Log.publish`."""
+        self._opened().publish(topic, value, key, headers, partition)
+
+    def flush(self, timeout_s: float = 30.0) -> None:
+        """See `Log.flush`."""
+        if self._log is not None:
+            self._log.flush(timeout_s)
+
+    def read(
+        self, topic: str, at: Positions, limit: int = 500, timeout_s: float = 0.0
+    ) -> tuple[Sequence[Record], Positions]:
+        """See `Log.read`."""
+        return self._opened().read(topic, at, limit, timeout_s)
+
+    def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
+        """See `Log.bounds`."""
+        return self._opened().bounds(topic)
+
+    def show_progress(self, reader: str, topic: str, at: Positions) -> None:
+        """See `Log.show_progress`."""
+        self._opened().show_progress(reader, topic, at)
+
+    def close(self) -> None:
+        """See `Log.close`."""
+        if self._log is not None:
+            self._log.close()
+
+    def _opened(self) -> Log:
+        if self._log is None:
+            log = self._opens()
+            try:
+                for topic, settings in self._ensured.items():
+                    log.ensure(topic, settings)
+            except BaseException:
+                log.close()
+                raise
+            self._log = log
+        return self._log
 
 
 class SplitLog:

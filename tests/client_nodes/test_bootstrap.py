@@ -139,7 +139,7 @@ def test_a_client_is_not_new_if_another_process_made_its_key_meanwhile(
 ) -> None:
     read = topics_of_records(monkeypatch)
 
-    def open_later(path: Path, owner: str) -> Checkpoint:
+    def open_later(path: Path, owner: str, *_: object, **__: object) -> Checkpoint:
         monkeypatch.setattr(bootstrap, "Checkpoint", Checkpoint)
         folder_of_a_used_client(config, "attic", 2 * config.client.publish_readings)
         read.clear()

@@ -158,12 +158,18 @@ def create_federation(
     return file
 
 
-def give_noise_keys(folder: Path, clients: Sequence[str]) -> None:
+def give_noise_keys(folder: Path, clients: Sequence[str], *, of_host: bool = False) -> None:
     """Give clients that have learnt nothing fixed noise keys, so that their noise is the same after
-    every power cut."""
+    every power cut. `of_host`: they are of a host that takes their readings from one log."""
     for client in clients:
         client_folder = folder / "clients" / client
-        Checkpoint(client_folder / "checkpoint.db", f"client {client} of house").close()
+        owner = f"client {client} of house"
+        if of_host:
+            path = folder / "clients" / "checkpoints.db"
+            Checkpoint(path, owner, process="host of house").close()
+            client_folder.mkdir(parents=True, exist_ok=True)
+        else:
+            Checkpoint(client_folder / "checkpoint.db", owner).close()
         (client_folder / "noise.key").write_bytes(client.encode().ljust(32, b"k"))
         (client_folder / "noise.key").chmod(0o600)
 

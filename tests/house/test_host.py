@@ -236,6 +236,7 @@ def test_metrics_of_a_host_are_sums_and_the_clients_that_are_furthest_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host_module, "SHOW_EVERY_S", 0.0)
+    monkeypatch.setattr(host_module, "SHOW_RATIO", 0.0)
     monkeypatch.setattr(host_module, "LAG_EVERY_S", 0.0)
     config = load_config(create_federation(tmp_path, ["attic", "garden"], readings=60))
     write_readings(config, "attic", weather(1500, 1))

@@ -6,23 +6,30 @@ import json
 import random
 import shutil
 import uuid
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shoal.client_nodes import site_intake, site_source
+from shoal.client_nodes import host as host_module
+from shoal.client_nodes import hosted_client, site_intake, site_source
 from shoal.client_nodes.bootstrap import open_client
 from shoal.client_nodes.host import Host
 from shoal.client_nodes.host_metrics import HostMetrics
+from shoal.client_nodes.hosted_client import HostedClient
+from shoal.client_nodes.node import ClientNode
+from shoal.client_nodes.shared_files import SharedFiles, SharedLog
 from shoal.config.base import client_name_of
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState, LogUnavailable, OffsetOutOfRange, SettingsError
+from shoal.onebox.upkeep.backup import back_up
+from shoal.onebox.upkeep.restore import restore
 from shoal.producers.kafka.settings import KafkaSourceSettings
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
+from shoal.runtime.checkpoint import CheckpointFile
 from shoal.runtime.logs import open_client_log
 from shoal.runtime.service import resumed
 from shoal.runtime.site_readings import SiteReadings
@@ -126,7 +133,7 @@ def test_clients_of_one_log_publish_what_those_with_logs_of_their_own_do(
     site = use_site_log(tmp_path / "site" / "federation.toml")
     move_to_site_log(own, site, PAIR)
     for folder in (tmp_path / "own", tmp_path / "site"):
-        give_noise_keys(folder, PAIR)
+        give_noise_keys(folder, PAIR, of_host=folder.name == "site")
     for client in PAIR:
         with resumed(open_client(own, client, clock=clock)) as node:
             while node.step():
@@ -155,7 +162,7 @@ def test_clients_of_one_log_publish_what_those_with_logs_of_their_own_do(
 def config(tmp_path: Path) -> Config:
     """A federation of clients whose readings are to come in one log, and whose server has begun."""
     file = create_federation(tmp_path, [])
-    give_noise_keys(tmp_path, CLIENTS)
+    give_noise_keys(tmp_path, CLIENTS, of_host=True)
     with resumed(open_server(load_config(file), clock=clock)) as server:
         server.step()
     return use_site_log(file)
@@ -185,6 +192,131 @@ def test_a_host_of_one_log_that_ends_after_every_step_loses_and_repeats_nothing(
     assert set(published(config)) == set(CLIENTS)
 
 
+@pytest.mark.parametrize("place", ["stepped", "saved", "published"])
+@pytest.mark.usefixtures("same_identities")
+def test_clients_that_step_together_lose_and_repeat_nothing_after_a_kill(
+    tmp_path: Path, config: Config, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before what the clients have saved is in their file, before any has published it, and
+    before the log has it."""
+    monkeypatch.setattr(site_intake, "RECORDS_READ_MAX", 100)
+    monkeypatch.setattr(site_intake, "TAKE_IN_S", 0.0)
+    write_site(
+        config, [record for seed, name in enumerate(CLIENTS) for record in keyed(name, 90, seed)]
+    )
+    cuts: list[Path] = []
+    shared, method = {
+        "stepped": (HostedClient, "step"),
+        "saved": (SharedFiles, "publishing"),
+        "published": (SharedLog, "end"),
+    }[place]
+    before = getattr(shared, method)
+    parts = [path for path in tmp_path.iterdir() if path.name != "cut"]
+
+    def cut_then(self: object) -> object:
+        # What a kill leaves: the files as they are, with what SQLite keeps beside them.
+        cut = tmp_path / f"cut{len(cuts)}"
+        for part in [*parts, *tmp_path.glob("site-log.db*"), *tmp_path.glob("*.db-*")]:
+            copy = shutil.copytree if part.is_dir() else shutil.copy
+            cut.mkdir(exist_ok=True)
+            if not (cut / part.name).exists():
+                copy(part, cut / part.name)
+        cuts.append(cut)
+        return before(self)
+
+    monkeypatch.setattr(shared, method, cut_then)
+    with closing(Host(config, clock=clock)) as host:
+        serve(host)
+    monkeypatch.setattr(shared, method, before)
+    whole = published(config)
+    assert set(whole) == set(CLIENTS)
+    assert len(cuts) >= 3
+    for cut in (cuts[1], cuts[len(cuts) // 2], cuts[-1]):
+        restarted = load_config(cut / "federation.toml")
+        with closing(Host(restarted, clock=clock)) as host:
+            serve(host)
+            assert not host.failures()
+        assert published(restarted) == whole
+
+
+@pytest.mark.usefixtures("same_identities")
+def test_a_full_disk_under_the_checkpoints_of_all_clients_is_waited_for(
+    tmp_path: Path, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_module, "RETRY_FIRST_S", 0.0)
+    monkeypatch.setattr(hosted_client, "RETRY_FIRST_S", 0.0)
+    records = [record for seed, name in enumerate(CLIENTS) for record in keyed(name, 90, seed)]
+    write_site(config, records)
+    shutil.copytree(tmp_path, tmp_path / "copy")
+    with closing(Host(config, clock=clock)) as host:
+        serve(host)
+    full = load_config(tmp_path / "copy" / "federation.toml")
+    failures = iter([False, True, True])
+    together = CheckpointFile.together
+
+    @contextmanager
+    def full_at_the_end(self: CheckpointFile) -> Iterator[None]:
+        with together(self):
+            yield
+            # Raised where SQLite would: within the transaction, after all have saved.
+            if next(failures, False):
+                raise LogUnavailable("no room")
+
+    monkeypatch.setattr(CheckpointFile, "together", full_at_the_end)
+    with closing(Host(full, clock=clock)) as host:
+        while host.totals()["learned"] < len(records):
+            assert host.step(), "an outage is no idleness"
+        serve(host)
+    assert next(failures, None) is None, "it was full"
+    assert published(full) == published(config)
+
+
+def test_a_client_that_may_not_publish_leaves_the_others_alone(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_site(config, [*keyed("attic", 90, 0), *keyed("garden", 90, 1)])
+    publish = ClientNode.publish
+
+    def refused(self: ClientNode) -> None:
+        if self._client == "attic":
+            raise InvalidState("another process has released readings of this log")
+        publish(self)
+
+    monkeypatch.setattr(ClientNode, "publish", refused)
+    with closing(Host(config, clock=clock)) as host:
+        serve(host)
+        assert list(host.failures()) == ["attic"]
+        assert host.clients["garden"].totals["learned"] == 90
+    assert set(published(config)) == {"garden"}
+    folder = config.client.folder / "garden"
+    assert not (folder / "checkpoint.db").exists(), "clients share one"
+    checkpoints = CheckpointFile(config.client.folder / "checkpoints.db", "host of house")
+    with (
+        closing(checkpoints),
+        closing(Host(config, clock=clock)) as host,
+        pytest.raises(InvalidState, match="in use"),
+    ):
+        serve(host)
+
+
+def test_a_backup_of_a_host_names_all_its_clients_and_a_restored_one_does_not_go_on(
+    tmp_path: Path, config: Config
+) -> None:
+    write_site(config, [*keyed("attic", 60, 0), *keyed("garden", 60, 1)])
+    with closing(Host(config, clock=clock)) as host:
+        serve(host)
+        manifest = back_up(config.client.folder, tmp_path / "backup")
+    folders = {name: client["folder"] for name, client in manifest["clients"].items()}
+    assert folders == {"attic": "attic", "cellar": "cellar", "garden": "garden"}
+    shutil.rmtree(config.client.folder)
+    restore(tmp_path / "backup", config.client.folder, nothing_since=False)
+    with (
+        closing(Host(config, clock=clock)) as host,
+        pytest.raises(InvalidState, match="--after-restore"),
+    ):
+        serve(host)
+
+
 def test_new_devices_begin_within_clients_max_under_names_that_are_kept_as_they_were_written(
     config: Config, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -199,7 +331,7 @@ def test_new_devices_begin_within_clients_max_under_names_that_are_kept_as_they_
         assert list(host.clients) == ["attic", hall]
         assert host.refused == {"cellar"}
         assert host.clients["attic"].totals["learned"] == 25
-        host._shown_at = -1e9
+        host._shows_next = -1e9
         host.step()
     refused = [record for record in caplog.records if record.message == "client_refused"]
     assert len(refused) == 1, "said once"
@@ -268,6 +400,27 @@ def test_messages_are_read_as_a_producer_of_a_topic_reads_them(
     write_site(config, records[:1])
     with closing(Host(held, clock=clock)) as host, pytest.raises(SettingsError, match="hold"):
         serve(host)
+
+
+def test_clients_rest_after_their_turn_and_then_read_all_that_has_come(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_module, "REST_RATIO", 1e9)
+    with closing(Host(config, clock=clock)) as host:
+        write_site(config, keyed("attic", 30, 0))
+        while host.totals()["read"] < 30:
+            host.step(0.001)
+        # To begin, and to end the turn in which nothing was left to do.
+        for _ in range(3):
+            host.step(0.001)
+        for _ in range(5):
+            write_site(config, keyed("attic", 10, 0))
+            assert host.step(0.001), "readings wait, so that it is not idle"
+            assert host.step(0.001), "the same without new ones"
+        assert host.totals()["read"] == 30, "it rests for a minute"
+        host._turn.rests_until = 0.0
+        host.step(0.001)
+        assert host.totals()["read"] == 80, "in one batch"
 
 
 def test_a_device_with_very_many_records_does_not_starve_the_others(config: Config) -> None:

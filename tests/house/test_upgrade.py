@@ -21,9 +21,10 @@ PROMISED = sorted((Path(__file__).parent / "promised").glob("*.tar.gz"))
 READ = {"events list": "night shift", "history export": "night shift"}
 """commands that read what they have published, once the log is upgraded"""
 OLDER_LOG = ".db: in layout 2 of an older shoal"
+OLDER_CHECKPOINT = "checkpoint.db: written by another version of shoal; run that version"
 REFUSED = {
-    "server --until-idle 1 --no-page": OLDER_LOG,
-    "client --name client-1 --until-idle 1": OLDER_LOG,
+    "server --until-idle 1 --no-page": OLDER_CHECKPOINT,
+    "client --name client-1 --until-idle 1": OLDER_CHECKPOINT,
     "privacy report": "was written by another version of shoal",
     "snapshot export --out clusters.json": OLDER_LOG,
     "events list": OLDER_LOG,

@@ -516,8 +516,8 @@ def test_flipped_bytes_are_refused_or_hit_what_was_not_in_use(
 def test_a_damaged_name_that_is_not_text_is_refused(tmp_path: Path) -> None:
     path = whole(tmp_path)
     content = path.read_bytes()
-    assert content.count(b"sqlite_sequence") == 3
-    path.write_bytes(content.replace(b"sqlite_sequence", b"\x8cqlite_sequence", 1))
+    assert content.count(b"tableoutbox") == 1
+    path.write_bytes(content.replace(b"tableoutbox", b"table\x8cutbox", 1))
     with pytest.raises(InvalidState, match="damaged"):
         Checkpoint(path, OWNER)
 
@@ -533,12 +533,9 @@ def test_a_state_that_was_removed_is_noticed(tmp_path: Path) -> None:
 def test_an_identity_that_was_removed_is_noticed(tmp_path: Path) -> None:
     path = whole(tmp_path)
     with closing(sqlite3.connect(path)) as file, file:
-        file.execute("DELETE FROM about WHERE name = 'identity'")
-    with (
-        Checkpoint(path, OWNER) as checkpoint,
-        pytest.raises(InvalidState, match="its identity is gone"),
-    ):
-        _ = checkpoint.identity
+        file.execute("DELETE FROM holders")
+    with pytest.raises(InvalidState, match="the identity of a state is gone"):
+        Checkpoint(path, OWNER)
 
 
 def test_a_copy_of_a_closed_checkpoint_is_a_backup(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +23,13 @@ COUNTED: Final = (
 """what a window counts under a tree of cuts, for people"""
 
 
+@lru_cache(maxsize=16)
+def _first_plan(dimensions: int, options: DensityTreeOptions) -> CountingPlan:
+    """The plan of a tree that has learnt nothing: one for all clients of a host."""
+    snapshot = DensityTreeServer(dimensions, **options.model_dump()).snapshot()
+    return CountingPlan.from_arrays(snapshot, dimensions)
+
+
 class DensityTreeCounter:
     """Counts windows. It keeps nothing of a reading: all it has is the plan, which is public."""
 
@@ -30,9 +38,7 @@ class DensityTreeCounter:
         `SettingsError`."""
         self._d = dimensions
         self._options = DensityTreeOptions.parse(options)
-        self._plan = CountingPlan.from_arrays(
-            DensityTreeServer(dimensions, **options).snapshot(), dimensions
-        )
+        self._plan = _first_plan(dimensions, self._options)
 
     @property
     def plan_digest(self) -> bytes:
