@@ -186,6 +186,7 @@ def test_the_footprint_of_a_real_client_is_measured_from_start_to_end(tmp_path: 
     assert result["import_s"] > 0
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(
     not Path("/proc/self/io").exists(), reason="Linux: the counters are read from /proc"
 )
@@ -382,14 +383,12 @@ def test_algorithms_in_rounds_are_compared_with_other_implementations_and_measur
 
 
 def test_a_number_of_features_that_is_not_measured_is_an_error(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks", "streaming", "--d", "3", "--out", str(tmp_path)]
-    ended = subprocess.run(
-        command, cwd=HERE, capture_output=True, text=True, timeout=900, check=False
-    )
-    assert ended.returncode == 2
+    ended = CliRunner().invoke(main, ["streaming", "--d", "3", "--out", str(tmp_path)])
+    assert ended.exit_code == 2
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.integration
 def test_cluster_tree_is_measured_on_counts_on_noisy_rows_and_without_noise(
     tmp_path: Path,
 ) -> None:
@@ -405,6 +404,7 @@ def test_cluster_tree_is_measured_on_counts_on_noisy_rows_and_without_noise(
     assert cells["cluster_tree", 4.0]["ari"][0] < 0.1
 
 
+@pytest.mark.integration
 def test_states_that_go_and_come_back_are_measured_at_any_delay(tmp_path: Path) -> None:
     result = run("absence", tmp_path)
     assert result["same"] == {"office": [1, 1]}
@@ -414,6 +414,7 @@ def test_states_that_go_and_come_back_are_measured_at_any_delay(tmp_path: Path) 
     assert min(now["ari"], late["ari"]) > 0.95
 
 
+@pytest.mark.integration
 def test_what_missing_values_cost_is_measured(tmp_path: Path) -> None:
     cells = {cell["learner"]: cell for cell in run("gaps", tmp_path)["cells"]}
     assert len(cells) == 5
@@ -421,6 +422,7 @@ def test_what_missing_values_cost_is_measured(tmp_path: Path) -> None:
     assert cells["cluster_tree"]["rows_with_gaps"] < cells["cluster_tree"]["whole"]
 
 
+@pytest.mark.integration
 def test_kinds_of_features_are_measured_beside_plain_numbers(tmp_path: Path) -> None:
     cells = {(one["learner"], one["form"]): one["ari"] for one in run("kinds", tmp_path)["cells"]}
     for learner in ("cluster_tree", "density_tree, ε 1"):
@@ -428,6 +430,7 @@ def test_kinds_of_features_are_measured_beside_plain_numbers(tmp_path: Path) -> 
     assert cells["cluster_tree", "spread over 0.25 of a step"] > 0.9
 
 
+@pytest.mark.integration
 def test_rows_drawn_from_counts_and_users_are_measured(tmp_path: Path) -> None:
     cells = {
         (cell["part"], cell["learner"], cell["epsilon"]): cell
@@ -441,6 +444,7 @@ def test_rows_drawn_from_counts_and_users_are_measured(tmp_path: Path) -> None:
     assert ("users", "4 in windows of 2000", 4.0) in cells
 
 
+@pytest.mark.integration
 def test_every_method_of_robust_combination_is_measured_with_its_price_and_recovery(
     tmp_path: Path,
 ) -> None:
@@ -470,23 +474,13 @@ def test_two_versions_are_compared_by_the_same_work(tmp_path: Path) -> None:
         assert all(is_spread(part[name]) for name in ("seconds", "reference_seconds", "ratio"))
 
 
+@pytest.mark.integration
 def test_a_folder_without_another_version_is_not_measured(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks",
-        "versions",
-        str(tmp_path / "empty"),
-        "--quick",
-        "--out",
-        str(tmp_path),
-    ]
-    ended = subprocess.run(
-        command, cwd=HERE, capture_output=True, text=True, timeout=900, check=False
-    )
-    assert ended.returncode == 1
-    assert "not the work of" in ended.stderr
+    words = ["versions", str(tmp_path / "empty"), "--quick", "--out", str(tmp_path)]
+    ended = CliRunner().invoke(main, words)
+    assert ended.exit_code == 1
+    assert "not the work of" in str(ended.exception)
     assert not (tmp_path / "versions.json").exists()
 
 
@@ -584,14 +578,11 @@ def test_engines_that_are_not_installed_are_left_out_of_a_replay_with_the_reason
 
 @pytest.mark.parametrize("module", ["page", "regions"])
 def test_what_needs_another_program_is_not_measured_without_it_and_says_so(
-    module: str, tmp_path: Path
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = [sys.executable, "-m", "benchmarks", module, "--quick", "--out", str(tmp_path)]
-    nothing = {**os.environ, "PATH": str(tmp_path)}
-    ended = subprocess.run(
-        command, cwd=HERE, env=nothing, capture_output=True, text=True, timeout=900, check=False
-    )
-    assert (ended.returncode, ended.stderr) == (0, "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    ended = CliRunner().invoke(main, [module, "--quick", "--out", str(tmp_path)])
+    assert (ended.exit_code, ended.stderr) == (0, "")
     assert ended.stdout.startswith("not measured: ")
     assert not any(tmp_path.iterdir())
 

@@ -13,15 +13,21 @@ import contextlib
 import hashlib
 import itertools
 import os
+import re
 import shutil
 import signal
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Method = tuple[type, str]
+THINNED = pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.integration)])
+"""`every` of `cut_at_every_call`: all disks take minutes, and what a run does repeats, window by
+window and update by update, so that a fault of one place shows in each of them"""
 
 
 def run_forked(work: Callable[[], None]) -> int:
@@ -121,14 +127,16 @@ def cut_at_every_call(
     undisturbed run; returns it.
 
     `file` is the federation file in a folder of its own; copies go to the folder `copies`. `every`:
-    of the different disks, each `every`-th is continued from.
+    of the disks that appeared before the calls of one method, each `every`-th is continued from,
+    and so of those that appeared after them: no place of a cut is left out, whatever repeats in a
+    run.
     """
     disks = Disks(file.parent, copies)
     with disks.kept_at(methods):
         run(file)
     assert len(disks.calls) == len(methods), "a method was never called"
     wanted = outcome(file)
-    continued = list(disks.copies.values())[::every]
+    continued = list(each_of_its_place(disks.copies.values(), every))
     assert len(continued) > 5, "the power was cut hardly anywhere"
     for when, copy in continued:
         again = copy / file.name
@@ -136,3 +144,14 @@ def cut_at_every_call(
         assert outcome(again) == wanted, when
         shutil.rmtree(copy)
     return wanted
+
+
+def each_of_its_place(disks: Iterable[tuple[str, Path]], every: int) -> Iterator[tuple[str, Path]]:
+    """Each `every`-th of the disks that appeared before, or after, calls of one method, and the
+    first of them."""
+    seen = Counter[str]()
+    for when, copy in disks:
+        place = re.sub(r"\d+", "", when)
+        if seen[place] % every == 0:
+            yield when, copy
+        seen[place] += 1

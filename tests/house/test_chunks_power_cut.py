@@ -25,7 +25,7 @@ from shoal.server_node.node import ServerNode
 from shoal.transports import open_log
 from shoal.transports.base import Log
 from shoal.transports.sqlite.log import SqliteLog
-from tests.house.power_cut import cut_at_every_call, run_forked
+from tests.house.power_cut import THINNED, cut_at_every_call, run_forked
 from tests.house.small_federation import (
     all_records,
     clock,
@@ -99,8 +99,9 @@ def flush_after_each_record(kind: type) -> None:
     kind.publish = publish
 
 
+@THINNED
 def test_a_cut_between_chunks_changes_nothing(
-    memory_folder: Path, monkeypatch: pytest.MonkeyPatch
+    every: int, memory_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = memory_folder / "run"
     folder.mkdir()
@@ -118,7 +119,7 @@ def test_a_cut_between_chunks_changes_nothing(
     monkeypatch.setattr(SqliteLog, "publish", SqliteLog.publish)  # restored after the test
     flush_after_each_record(SqliteLog)
     undisturbed = cut_at_every_call(
-        CALLS, file, memory_folder, lambda file: run_to_end(file, CLIENTS), outcome
+        CALLS, file, memory_folder, lambda file: run_to_end(file, CLIENTS), outcome, every
     )
     chunks = Counter((client, sequence) for client, sequence, *_ in undisturbed["chunks"])
     assert len(chunks) >= 2

@@ -22,7 +22,7 @@ from shoal.server_node.bootstrap import open_server
 from shoal.transports import open_log
 from shoal.transports.sqlite.log import SqliteLog
 from tests.house.counting_federation import CLIENTS, create, rooms, run
-from tests.house.power_cut import cut_at_every_call
+from tests.house.power_cut import THINNED, cut_at_every_call
 from tests.house.small_federation import (
     all_records,
     clock,
@@ -192,18 +192,22 @@ def outcome(file: Path) -> dict[str, Any]:
     return found
 
 
+@THINNED
 def test_a_power_cut_changes_no_window_and_the_ledger_is_never_below_what_was_spent(
-    memory_folder: Path,
+    memory_folder: Path, every: int
 ) -> None:
     folder = memory_folder / "run"
     folder.mkdir()
     file = create(folder, 400)
     give_noise_keys(folder, CLIENTS)
     calls = ((Ledger, "charge"), (Checkpoint, "save"), (SqliteLog, "publish"), (SqliteLog, "flush"))
-    cut_at_every_call(calls, file, memory_folder, run_clients, outcome)
+    cut_at_every_call(calls, file, memory_folder, run_clients, outcome, every)
 
 
-def test_a_window_is_not_answered_under_a_second_plan_whatever_is_cut(memory_folder: Path) -> None:
+@THINNED
+def test_a_window_is_not_answered_under_a_second_plan_whatever_is_cut(
+    memory_folder: Path, every: int
+) -> None:
     folder = memory_folder / "run"
     folder.mkdir()
 
@@ -212,7 +216,7 @@ def test_a_window_is_not_answered_under_a_second_plan_whatever_is_cut(memory_fol
         return True
 
     calls = ((Ledger, "charge"), (Checkpoint, "save"))
-    cut_at_every_call(calls, create(folder, 600), memory_folder, run, one_answer_each, every=5)
+    cut_at_every_call(calls, create(folder, 600), memory_folder, run, one_answer_each, 3 * every)
 
 
 # The ledger.

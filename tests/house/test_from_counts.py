@@ -18,7 +18,7 @@ from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
 from shoal.transports.sqlite.log import SqliteLog
 from tests.house.counting_federation import CLIENTS, create, run
-from tests.house.power_cut import cut_at_every_call
+from tests.house.power_cut import THINNED, cut_at_every_call
 from tests.house.small_federation import clock, contents, give_noise_keys, updates_by_client
 
 WITH_NOISE = (
@@ -167,10 +167,11 @@ def outcome(file: Path) -> dict[str, Any]:
     return found
 
 
-def test_a_restart_at_any_instant_gives_the_same_bytes(memory_folder: Path) -> None:
+@THINNED
+def test_a_restart_at_any_instant_gives_the_same_bytes(memory_folder: Path, every: int) -> None:
     folder = memory_folder / "run"
     folder.mkdir()
     file = create(folder, 300, first="cluster_tree_from_counts", models=WITH_NOISE + STATES)
     give_noise_keys(folder, CLIENTS)
     calls = ((Ledger, "charge"), (Checkpoint, "save"), (SqliteLog, "publish"))
-    cut_at_every_call(calls, file, memory_folder, run_clients_then_server, outcome, every=3)
+    cut_at_every_call(calls, file, memory_folder, run_clients_then_server, outcome, 2 * every)

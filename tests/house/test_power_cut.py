@@ -23,7 +23,7 @@ from shoal.runtime.service import resumed
 from shoal.transports import open_log
 from shoal.transports.base import latest
 from shoal.transports.sqlite.log import SqliteLog
-from tests.house.power_cut import cut_at_every_call, cut_power_at, run_forked
+from tests.house.power_cut import THINNED, cut_at_every_call, cut_power_at, run_forked
 from tests.house.small_federation import (
     all_records,
     clock,
@@ -77,7 +77,8 @@ def learn_and_label(file: Path) -> None:
                 pass
 
 
-def test_a_power_cut_at_any_call_changes_nothing(memory_folder: Path) -> None:
+@THINNED
+def test_a_power_cut_at_any_call_changes_nothing(memory_folder: Path, every: int) -> None:
     ready = memory_folder / "ready"
     ready.mkdir()
     create_federation(
@@ -85,7 +86,7 @@ def test_a_power_cut_at_any_call_changes_nothing(memory_folder: Path) -> None:
     )
     give_noise_keys(ready, CLIENTS)
     file = shutil.copytree(ready, memory_folder / "run") / "federation.toml"
-    undisturbed = cut_at_every_call(CALLS, file, memory_folder, learn_and_label, outcome)
+    undisturbed = cut_at_every_call(CALLS, file, memory_folder, learn_and_label, outcome, every)
     assert undisturbed["updates"].keys() == set(CLIENTS)
     assert all(len(labels) == 130 for _, labels, _ in undisturbed["local_results"].values())
 

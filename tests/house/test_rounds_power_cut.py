@@ -12,7 +12,7 @@ from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
 from shoal.transports.sqlite.log import SqliteLog
-from tests.house.power_cut import cut_at_every_call
+from tests.house.power_cut import THINNED, cut_at_every_call
 from tests.house.rounds_federation import (
     KMEANS,
     create_rounds_federation,
@@ -58,13 +58,14 @@ def outcome(file: Path) -> dict[str, Any]:
     }
 
 
-def test_a_power_cut_at_any_call_changes_nothing(memory_folder: Path) -> None:
+@THINNED
+def test_a_power_cut_at_any_call_changes_nothing(memory_folder: Path, every: int) -> None:
     folder = memory_folder / "run"
     folder.mkdir()
     file = create_rounds_federation(folder, KMEANS, CLIENTS, readings=60)
     give_noise_keys(folder, CLIENTS)
     undisturbed = cut_at_every_call(
-        CALLS, file, memory_folder, lambda file: run_in_rounds(file, CLIENTS), outcome
+        CALLS, file, memory_folder, lambda file: run_in_rounds(file, CLIENTS), outcome, every
     )
     # Without a cut the model takes several rounds, and then sleeps.
     assert undisturbed["updates"].keys() == set(CLIENTS)
