@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import random
 import socket
 import subprocess
@@ -15,6 +16,8 @@ from deploy.kafka import broker
 
 PORTS = range(20_000, 32_000)
 """ports for brokers, and for whatever is told its port before it starts"""
+WORKERS = 12
+"""workers among which they are divided"""
 
 
 class Broker:
@@ -125,16 +128,39 @@ class Cluster:
             self.kill(number)
 
 
+class WorkerPorts:
+    """The share of `PORTS` of one worker of pytest-xdist, in turn from a place drawn at random, as
+    other runs may go on beside this one."""
+
+    def __init__(self, worker: int) -> None:
+        size = len(PORTS) // WORKERS
+        self._share = PORTS[size * (worker % WORKERS) :][:size]
+        self._at = random.SystemRandom().randrange(size)
+
+    def next(self, count: int) -> int:
+        """The first of the next `count` ports."""
+        if self._at + count > len(self._share):
+            self._at = 0
+        first = self._share[self._at]
+        self._at += count
+        return first
+
+
+_ports_of_worker = WorkerPorts(int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]))
+
+
 def free_ports(count: int = 2) -> int:
     """A port that no process uses, nor the ones after it, `count` in all.
+
+    Each worker of a run has ports of its own, and gives none twice, so that no other test takes one
+    before its process has started.
 
     Connections get ports of their own from 32768 on, unless the system is set otherwise. These are
     below, so that no connection takes one between this call and the start of a process, or while a
     broker is away.
     """
-    generator = random.SystemRandom()
     while True:
-        port = generator.randrange(PORTS.start, PORTS.stop - count)
+        port = _ports_of_worker.next(count)
         try:
             with ExitStack() as held:
                 for number in range(count):

@@ -34,7 +34,7 @@ def test_the_http_client_lists_clusters_and_predicts() -> None:
     url = f"http://127.0.0.1:{web.start()}"
     try:
         words = [sys.executable, "-W", "error", str(EXAMPLES / "http_client.py"), url]
-        ended = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        ended = subprocess.run(words, capture_output=True, text=True, timeout=900, check=False)
     finally:
         web.stop()
     assert ended.stdout.count("cluster ") == 3, ended.stderr
@@ -87,7 +87,7 @@ def test_readers_without_shoal_read_what_a_broker_has(
     for program in ([sys.executable, "reader.py"], ["node", "reader.js"]):
         words = [*program, kafka_bootstrap, contract.federation]
         ended = subprocess.run(
-            words, cwd=npm_folder, capture_output=True, text=True, timeout=120, check=False
+            words, cwd=npm_folder, capture_output=True, text=True, timeout=900, check=False
         )
         assert set(ended.stdout.splitlines()) == expected, ended.stdout + ended.stderr
 

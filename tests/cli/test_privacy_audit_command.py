@@ -4,6 +4,7 @@ gets."""
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,20 @@ from shoal.errors import SettingsError
 from shoal.onebox.audit import audit_command
 from shoal.onebox.audit.audit_command import audit
 from tests.federation_text import federation_text
-from tests.privacy.audited import audited_config, leave_empty_cells_without_noise
+from tests.privacy.audited import audited_config, fix_noise, leave_empty_cells_without_noise
 
 COUNTED = federation_text(
     features=[{"name": "warm", "low": 0, "high": 10}],
     privacy={"mode": "formal", "counts_epsilon": 1, "window_readings": 10},
     models=[{"name": "live", "algorithm": "density_tree"}],
 )
+
+
+@pytest.fixture(autouse=True)
+def same_noise_in_every_run(memory_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And scratch folders in memory: clients flush at each window."""
+    fix_noise(monkeypatch)
+    monkeypatch.setattr(tempfile, "tempdir", str(memory_folder))
 
 
 @pytest.fixture

@@ -154,7 +154,7 @@ class Project:
 def _get(address: str, token: str = "") -> Any:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        with urlopen(Request(address, headers=headers), timeout=10) as answer:
+        with urlopen(Request(address, headers=headers), timeout=60) as answer:
             return json.loads(answer.read())
     except (URLError, OSError, ValueError):
         return None

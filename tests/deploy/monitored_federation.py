@@ -148,7 +148,7 @@ def name_a_cluster(federation: MonitoredFederation, model: str) -> None:
     request = urllib.request.Request(
         url, json.dumps({"name": f"{NAME} {model}"}).encode(), headers, method="POST"
     )
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         assert answer.status == 202
     until(lambda: f'name="{NAME} {model}"' in fetched(f"{federation.server}/metrics"), federation)
 
@@ -179,7 +179,7 @@ def until(holds: Callable[[], bool], federation: MonitoredFederation) -> None:
 
 
 def fetched(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         text: str = answer.read().decode()
         return text
 

@@ -32,7 +32,7 @@ def shoal(
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=900,
         check=False,
     )
 

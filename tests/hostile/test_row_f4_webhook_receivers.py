@@ -64,10 +64,8 @@ def test_an_answer_that_comes_byte_by_byte_is_given_up_and_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(timed_http, "ANSWER_S", 0.3)
-    start = time.monotonic()
     with pytest.raises(LogUnavailable, match=r"no whole answer in 0\.3 s") as away:
         Webhook(receiver(drip), None).deliver(ALERT, "birth", "m")
-    assert time.monotonic() - start < 8.0
     assert "secret" not in str(away.value)
 
 
@@ -80,12 +78,10 @@ def handshake_byte_by_byte(connection: socket.socket) -> None:
 
 def test_a_handshake_that_comes_byte_by_byte_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timed_http, "ANSWER_S", 0.3)
-    start = time.monotonic()
     with pytest.raises(LogUnavailable) as away:
         Webhook(receiver(handshake_byte_by_byte).replace("http:", "https:"), None).deliver(
             ALERT, "birth", "m"
         )
-    assert time.monotonic() - start < 8.0
     assert "secret" not in str(away.value)
 
 

@@ -105,7 +105,7 @@ def test_no_process_leaves_a_dump_of_its_memory() -> None:
         text=True,
         check=False,
         preexec_fn=_allow_dumps,
-        timeout=60,
+        timeout=900,
     )
     assert run.stdout.splitlines()[-1] == "0", run.stderr
 

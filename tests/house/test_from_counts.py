@@ -36,7 +36,8 @@ STATES = (
 MIDDLES = np.array([[15, 80], [30, 50], [45, 20]]) / [60, 100]
 
 
-@pytest.fixture(params=["embedded", "kafka"])
+# Private counts go over Kafka in test_contract_changes.py, too.
+@pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.integration)])
 def address(request: pytest.FixtureRequest) -> str:
     if request.param == "embedded":
         return "sqlite:federation.db"

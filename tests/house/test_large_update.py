@@ -30,7 +30,8 @@ FEATURES = 4096
 READINGS = 270
 
 
-@pytest.fixture(params=["embedded", "kafka"])
+# Of updates in chunks on the embedded log, test_chunks_power_cut.py has small ones.
+@pytest.fixture(params=[pytest.param("embedded", marks=pytest.mark.integration), "kafka"])
 def address(request: pytest.FixtureRequest) -> str:
     if request.param == "embedded":
         return "sqlite:federation.db"

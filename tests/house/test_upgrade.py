@@ -57,7 +57,7 @@ def upgraded(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(folder: Path, words: str) -> subprocess.CompletedProcess[str]:
     command = [str(Path(sys.executable).parent / "shoal"), *words.split(), "--config", "plant.toml"]
     ended = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=folder, capture_output=True, text=True, timeout=900, check=False
     )
     assert "Traceback" not in ended.stderr, ended.stderr
     return ended

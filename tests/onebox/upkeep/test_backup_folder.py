@@ -38,6 +38,9 @@ from tests.house.small_federation import (
 )
 from tests.house.test_readers import digests
 
+BACKUPS = 2
+"""one while processes start, and one while they go on"""
+
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -64,12 +67,12 @@ def test_backups_of_running_processes_go_on_with_every_reading_once(tmp_path: Pa
     processes = start_all(file, rate=600)
     try:
         wait_for_updates(processes, file, 3)
-        for number in range(3):
+        for number in range(BACKUPS):
             back_up(data, tmp_path / f"backup-{number}")
             wait_for_updates(processes, file)
     finally:
         kill_all(processes)
-    for number in range(3):
+    for number in range(BACKUPS):
         again = tmp_path / f"again-{number}"
         restore(tmp_path / f"backup-{number}", again, nothing_since=True)
         config = load_config(again / file.name)
