@@ -28,7 +28,7 @@ BENCHMARKS = {
     "cluster_tree": Benchmark("ClusterTree beside other clusterers", "2 minutes"),
     "rounds": Benchmark("answers and rounds, the service, and memory", "5 minutes"),
     "footprint": Benchmark("memory of a client process", "2 minutes"),
-    "idle": Benchmark("a server and a client without readings", "2 minutes"),
+    "idle": Benchmark("a server and a client without readings", "5 minutes"),
     "host": Benchmark("a host of many devices at a reading a second", "2 minutes", False),
     "client_step": Benchmark("readings through a whole client", "half a minute"),
     "noise": Benchmark("the keyed noise in both forms of the kernels", "15 seconds"),

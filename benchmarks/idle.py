@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,11 +34,19 @@ BEFORE = {
 LEASE_KIB = 55
 """what one record of the lease writes: three pages, in the write-ahead log and in the file"""
 LEASE_MB_PER_DAY = LEASE_KIB * 1024 / 1e6 * DAY_S / RECORD_S
-MODELS = (
-    ("clusters", "fcac"),
-    ("tree", "cluster_tree"),
-    ("heaps", "kmeans"),
+STREAMING = (
+    ("clusters", "fcac", ""),
+    ("tree", "cluster_tree", ""),
+    ("fine", "fcac", ""),
 )
+CASES = {
+    "three models that learn from a stream": STREAMING,
+    "and one in rounds, which nobody answers": (
+        *STREAMING,
+        ("heaps", "kmeans", "options = { clusters = 3 }\n"),
+    ),
+}
+"""name -> its models: name, algorithm and further settings"""
 
 
 class Counters(NamedTuple):
@@ -76,8 +85,8 @@ def _field(file: Path, name: str) -> int:
 )
 @out_option("idle")
 def main(quick: bool, seconds: int, out: Path) -> None:
-    """Measure a server and a client with three models, with default settings, on the embedded log,
-    while there is no reading.
+    """Measure a server and a client with default settings on the embedded log while there is no
+    reading: with three models, and with one in rounds beside them.
 
     Linux only: the figures are read from /proc.
     """
@@ -86,13 +95,15 @@ def main(quick: bool, seconds: int, out: Path) -> None:
     if quick:
         seconds = 5
     # Not in memory, where nothing is written to a disk.
-    with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:
-        figures = measure(Path(scratch), seconds)
+    cases = {}
+    for name, models in CASES.items():
+        with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:
+            cases[name] = measure(Path(scratch), models, seconds)
     result = {
         "made_by": f"python -m benchmarks idle --seconds {seconds}",
         "machine": facts(("shoal", "numpy", "msgpack")),
         "seconds": seconds,
-        "processes": figures,
+        "cases": cases,
         "goal": GOAL,
         "before": {"commit": FIRST, **BEFORE},
     }
@@ -100,10 +111,12 @@ def main(quick: bool, seconds: int, out: Path) -> None:
     click.echo(f"written to {out}/idle.json and {out}/idle.md")
 
 
-def measure(folder: Path, seconds: int) -> dict[str, dict[str, float]]:
+def measure(
+    folder: Path, models: Sequence[tuple[str, str, str]], seconds: int
+) -> dict[str, dict[str, float]]:
     """Start both, wait until they rest, and count what they do for so many seconds."""
     file = folder / "federation.toml"
-    file.write_text(_federation(), encoding="utf-8")
+    file.write_text(_federation(models), encoding="utf-8")
     commands = {"server": ["server"], "client": ["client", "--name", "attic"]}
     with ExitStack() as stack:
         processes = {}
@@ -161,21 +174,20 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait(60.0)
 
 
-def _federation() -> str:
+def _federation(models: Sequence[tuple[str, str, str]]) -> str:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    models = "".join(
-        f'[[models]]\nname = "{name}"\nalgorithm = "{algorithm}"\n' for name, algorithm in MODELS
+    declared = "".join(
+        f'[[models]]\nname = "{name}"\nalgorithm = "{algorithm}"\n{more}'
+        for name, algorithm, more in models
     )
-    # The last one is the k-means, which needs the number of its clusters.
-    models += "options = { clusters = 3 }\n"
     features = "".join(
         f'[[features]]\nname = "x{number}"\nlow = 0.0\nhigh = 1.0\n' for number in range(2)
     )
     return (
         f'[federation]\nname = "idle"\n{features}'
-        f'[privacy]\nmode = "formal"\nepsilon_per_reading = 40\n{models}'
+        f'[privacy]\nmode = "formal"\nepsilon_per_reading = 40\n{declared}'
         '[log]\naddress = "sqlite:federation.db"\n[client]\nfolder = "clients"\n'
         f'[server]\nfolder = "server"\nport = {port}\n'
     )
@@ -184,9 +196,11 @@ def _federation() -> str:
 def markdown(result: dict[str, Any]) -> str:
     """The result as a page."""
     lines = []
-    for name, figures in result["processes"].items():
-        lines.append([name, *_cells(figures), rounded(figures["resident_mib"])])
-        lines.append([f"{name} of {FIRST}", *_cells(BEFORE[name]), "-"])
+    for case, processes in result["cases"].items():
+        for name, figures in processes.items():
+            lines.append([f"{name}: {case}", *_cells(figures), rounded(figures["resident_mib"])])
+    for name, figures in BEFORE.items():
+        lines.append([f"{name} of {FIRST}", *_cells(figures), "-"])
     head = ["process", "MB written a day", "wake-ups a second", "% of a core", "RSS MiB"]
     return "\n".join(
         [
@@ -194,7 +208,7 @@ def markdown(result: dict[str, Any]) -> str:
             table([*head], [*lines, ["goal, at most", *_cells(GOAL), "-"]]),
             (
                 f"{result['seconds']} s without a reading, with default settings: the page, formal"
-                f" privacy, the embedded log, and {len(MODELS)} models. MB are 10^6 bytes that the"
+                " privacy and the embedded log. MB are 10^6 bytes that the"
                 " process gave the disk to write (`write_bytes` of the kernel), wake-ups are the"
                 " times a thread of it went to sleep. A server also writes its lease every"
                 f" {RECORD_S / 60:g} minutes, {rounded(LEASE_MB_PER_DAY)} MB a day, which a minute"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from time import monotonic
 from typing import Annotated, Any, Final, NamedTuple, Self
 
 import numpy as np
@@ -27,7 +28,11 @@ TIMES_MAX: Final = 1000
 READINGS_READ_MAX: Final = 1000
 """most readings of one step: more would take memory, and no less time for each"""
 INTERRUPT_POLL_S = 0.02
-"""interval at which `Intake.read` asks whether to stop waiting"""
+"""shortest interval at which `Intake.read` asks whether to stop waiting"""
+INTERRUPT_QUIET_S: Final = 0.25
+QUIET_SHARE: Final = 50
+"""the interval is 1/`QUIET_SHARE` of the time since the last reading or interrupt, and never more
+than `INTERRUPT_QUIET_S`: a client of a round that nobody answers rests"""
 
 
 class RejectedReading(NamedTuple):
@@ -163,6 +168,8 @@ class Intake:
         """the next offsets to read"""
         self.found_none = False
         """whether the newest read found no record that it had not read"""
+        self._roused_s = monotonic()
+        """time of the last record or interrupt, monotonic"""
         self._lost = 0
         self.recent_times: dict[float, None] = {}
         """the newest distinct times of readings, the oldest first; none unless repeats are dropped
@@ -206,7 +213,7 @@ class Intake:
         left_s = timeout_s
         while True:
             # A log can only wait for records, so an interrupt is looked for between short waits.
-            wait_s = left_s if interrupt is None else min(left_s, INTERRUPT_POLL_S)
+            wait_s = left_s if interrupt is None else min(left_s, self._interrupt_pause_s())
             records, self.positions = read_next(
                 self._readings,
                 READINGS,
@@ -217,8 +224,16 @@ class Intake:
                 self._count_lost,
             )
             left_s -= wait_s
-            if records or left_s <= 0 or (interrupt is not None and interrupt()):
+            is_interrupted = interrupt is not None and interrupt()
+            if records or is_interrupted:
+                self._roused_s = monotonic()
+            if records or is_interrupted or left_s <= 0:
                 return records
+
+    def _interrupt_pause_s(self) -> float:
+        """Seconds between two looks for an interrupt: the more, the longer nothing has come."""
+        quiet_s = monotonic() - self._roused_s
+        return max(INTERRUPT_POLL_S, min(quiet_s / QUIET_SHARE, INTERRUPT_QUIET_S))
 
     def write_rejected(self, batch: Batch) -> None:
         """Write the rejected readings of a batch to the client's own log; the caller flushes.

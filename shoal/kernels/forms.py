@@ -9,8 +9,10 @@ reference and always there. The compiled form is loaded in the background, from 
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -22,8 +24,12 @@ AUTO = "auto"
 NUMPY = "numpy"
 COMPILED = "compiled"
 ROWS_BEFORE_LOADING: Final = 5000
-"""rows that CA+ learns with NumPy before a process loads the compiled form: fewer take less time
-than loading does"""
+"""rows that CA+ learns with NumPy, of late, before a process loads the compiled form: fewer take
+less time than loading does"""
+ROWS_KEPT_S: Final = 60.0
+"""seconds in which the rows counted so far fade by a factor of e. At 80 rows a second they never
+come to `ROWS_BEFORE_LOADING`, and NumPy takes one percent of a core: that is not worth the 145 MiB
+of Numba, however long the process runs"""
 
 SLOW_S: Final = 4.0
 """seconds after which loading the kernels must mean compiling them"""
@@ -40,11 +46,16 @@ class Forms:
     """The choice of one process, and the compiled kernels once they are loaded. Safe to use from
     several threads."""
 
-    def __init__(self, choice: str | None = None) -> None:
+    def __init__(
+        self, choice: str | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """`choice` is "auto", "numpy" or "compiled"; None: the variable SHOAL_KERNELS, or else
-        "auto"."""
+        "auto". `clock` is monotonic, seconds."""
         self._choice = choice
         self._rows = 0.0
+        """rows of late"""
+        self._clock = clock
+        self._counted_s = clock()
         self._lock = threading.Lock()
         """held while the kernels are loaded, which can take a minute"""
         self._starting = threading.Lock()
@@ -110,7 +121,10 @@ class Forms:
         if self.choice == COMPILED:
             return self.load()
         if self.choice == AUTO:
-            self._rows += rows
+            now = self._clock()
+            faded = self._rows * math.exp((self._counted_s - now) / ROWS_KEPT_S)
+            self._rows = faded + rows
+            self._counted_s = now
             if self._rows > ROWS_BEFORE_LOADING:
                 self._load_in_background()
         return None

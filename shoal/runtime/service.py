@@ -23,6 +23,10 @@ from shoal.telemetry.events import log_event
 # nothing.
 RETRY_FIRST_S = 0.2
 RETRY_MAX_S = 10.0
+QUIET_SHARE = 50
+QUIET_STEP_S = 1.0
+"""a step waits for 1/`QUIET_SHARE` of the time since there was something to do, and never longer
+than this: it is also how late the clock's work and an order to stop may be"""
 LIVE_S = 120.0
 """a healthy step ends sooner, also when no broker answers: its longest waits are 30 s"""
 
@@ -109,11 +113,16 @@ def run(
                 while not stop.is_set():
                     notify_systemd("WATCHDOG=1")
                     on_step(node)
-                    if node.step(poll_s):
+                    # A step costs more than the wait for a record within it: whoever has had
+                    # nothing to do for long takes fewer, and is woken by a record as before.
+                    wait_s = max(poll_s, min(idle_s / QUIET_SHARE, QUIET_STEP_S))
+                    if until_idle_s is not None:
+                        wait_s = poll_s
+                    if node.step(wait_s):
                         idle_s = 0.0
                         retry_s = RETRY_FIRST_S
                         continue
-                    idle_s += poll_s
+                    idle_s += wait_s
                     if until_idle_s is not None and idle_s >= until_idle_s:
                         return
         except ShoalError as error:

@@ -192,8 +192,9 @@ def test_the_footprint_of_a_real_client_is_measured_from_start_to_end(tmp_path: 
 )
 def test_a_server_and_a_client_are_measured_while_they_rest(tmp_path: Path) -> None:
     result = run("idle", tmp_path)
-    assert result["processes"].keys() == {"server", "client"}
-    for figures in result["processes"].values():
+    figures_of = [figures for case in result["cases"].values() for figures in case.values()]
+    assert len(figures_of) == 4
+    for figures in figures_of:
         assert result["goal"].keys() <= figures.keys()
         assert figures["wakeups_per_s"] > 0
         assert figures["mb_written_per_day"] >= 0

@@ -21,6 +21,7 @@ from shoal.kernels.compiled import CompiledKernels
 from shoal.kernels.compiled import kernels as compiled
 from shoal.kernels.compiled.kernels import digest_of_sources
 from shoal.kernels.forms import AUTO, COMPILED, NUMPY, ROWS_BEFORE_LOADING, VARIABLE, Forms
+from tests.small_plant import Clock
 
 
 @pytest.fixture
@@ -73,13 +74,25 @@ def test_with_numpy_nothing_is_loaded() -> None:
 
 
 def test_few_rows_load_nothing_and_many_load_in_the_background(numba: None) -> None:
-    choice = Forms(AUTO)
+    choice = Forms(AUTO, Clock(0.0))
     assert choice.compiled_for(ROWS_BEFORE_LOADING) is None
     assert choice.compiled_for(0) is None
     assert choice._loading is None
     assert choice.compiled_for(1) is None
     wait_until_loaded(choice)
     assert isinstance(choice.compiled_for(1), CompiledKernels)
+
+
+def test_few_rows_a_second_never_load_the_compiled_form_however_long_they_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(forms, "load_compiled", lambda: pytest.fail("loaded for few rows"))
+    clock = Clock(0.0)
+    choice = Forms(AUTO, clock)
+    for _ in range(2 * ROWS_BEFORE_LOADING // 80):
+        clock.now += 1.0
+        assert choice.compiled_for(80.0) is None
+    assert choice._loading is None
 
 
 def test_nobody_who_computes_waits_while_the_kernels_are_loaded(

@@ -94,6 +94,25 @@ def test_a_stop_ends_it_after_the_current_step(stop: threading.Event) -> None:
     assert script.closed_count == 1
 
 
+def test_the_longer_nothing_comes_the_longer_a_step_waits_up_to_a_second(
+    stop: threading.Event,
+) -> None:
+    script = Script(*[False] * 400, True, False)
+    step = script.step
+
+    def last(timeout_s: float = 0.0) -> bool:
+        if not script.steps:
+            stop.set()
+        return step(timeout_s)
+
+    script.step = last  # type: ignore[method-assign]  # from here on
+    run(script.build, stop)
+    quiet = script.waited[:401]
+    assert quiet == sorted(quiet)
+    assert (quiet[0], quiet[-1]) == (0.25, 1.0)
+    assert script.waited[401] == 0.25, "something has come"
+
+
 def test_after_a_retriable_error_a_new_node_is_built(stop: threading.Event) -> None:
     script = Script(True, LogUnavailable("away"), LogUnavailable("away"), True)
     run(script.build, stop, until_idle_s=0.0)
