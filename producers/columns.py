@@ -24,6 +24,7 @@ from shoal.producers.files.dialect import TWO_VALUES, is_unnamed, unit_behind
 from shoal.producers.files.parsing import number_of
 from shoal.producers.files.split import CLIENTS_MAX
 from shoal.producers.files.times import (
+    DAY_S,
     SERIAL_DAYS,
     TimeOptions,
     TimeReader,
@@ -42,7 +43,7 @@ _THINGS = "dev|device|host|sensor|station|machine|client|room|mote|user|site|nod
 _NAMES: Mapping[Kind, re.Pattern[str]] = {
     "time": re.compile(
         r"((received|reported|recorded|measured|event|sample|mess|log|obs|utc|local)[_ -]?)?"
-        r"(date|time|datum|zeit)([_ -]?(utc|local|cet|stamp|ms|ns|s))?|"
+        r"(date[_ -]?time|date|time|datum|zeit)([_ -]?(utc|local|cet|stamp|ms|ns|s))?|"
         r"timestamp([_ -]?(utc|local|ms|us|ns|s|sec|seconds|millis))?|date[_ -]?time|uhrzeit|"
         r"zeitstempel|zeitpunkt|"
         r"datum[ /_-]+(uhr)?zeit|date[ /_-]+time|tijd(stip)?|tidspunkt|"
@@ -52,7 +53,7 @@ _NAMES: Mapping[Kind, re.Pattern[str]] = {
     ),
     "client": re.compile(
         rf"({_THINGS})([_ -]?(id|name|no|nr))?|unit[_ -]?(id|name|no|nr|number)|"
-        r"(dev|device)[_ -]?(eui|addr)|host[_ -]?name|id|eui|mac|imei|"
+        r"(dev|device)[_ -]?(eui|addr)|host[_ -]?name|id|eui|mac([_ -]?addr(ess)?)?|imei|"
         r"serial([_ -]?(no|nr|number))?|"
         r"plant|location|place|house|building|hall|line|area|"
         r"raum|ger(ä|ae)t|anlage|standort|werk|maschine|halle|linie|bereich"
@@ -78,19 +79,21 @@ def is_named(kind: Kind, name: str) -> bool:
 
 
 _QUANTITIES = re.compile(
-    r"(metric|variable|parameter|quantity|entity|signal|channel|field|measurement|property|"
+    r"(metric|variable|parameter|phenomenon|phänomen|quantity|entity|signal|channel|field|"
+    r"measurement|property|"
     r"attribute|register|kanal|messgr(ö|oe)(ß|ss)e|messstelle)([_ -]?(id|name|no|nr))?|"
     r"(tag|point|series)[_ -]?(id|name|no|nr)"
 )
 """names of a column that names the quantity of a row's only value, in lower case"""
 _MAY_BE_QUANTITIES = re.compile(
     r"((sensor|data|value|measurement|reading)[_ -]?)?(type|kind|name|id|key|code|topic)|sensor|"
-    r"item|n|what|measure|object|pv|observed[_ -]?property|datastream|typ|art|groesse|grösse"
+    r"item|tag|point|n|what|measure|object|pv|observed[_ -]?property|datastream|typ|art|groesse|"
+    r"grösse"
 )
 """names of a column that names quantities or devices, beside one of values, in lower case"""
 _VALUES = re.compile(
     r"(raw|sensor|num(eric)?|double|float)?[_ -]?(value|val|reading|measurement|wert|messwert|v|"
-    r"state|result|data|payload|level)"
+    r"state|result|data|payload|level)([_ -]?(raw|hrf|scaled|num(eric)?|float|calibrated))?"
 )
 """names of a column of values of any quantity, in lower case"""
 _QUANTITY = re.compile(
@@ -121,7 +124,7 @@ _PARTS_OF_TIME = (
 # Settings of a machine, such as a speed of 0 to 3, lie between 0 and 24 as well.
 HOURS_SEEN = 12
 """fewest different hours by which a column beside a date is seen to hold the hour"""
-_CLOCK = re.compile(r"\d{1,2}[:.]\d{2}([:.]\d{2})?(\.\d+)?(\s*[AaPp](\.?[Mm]\.?)?)?")
+_CLOCK = re.compile(r"\d{1,2}[:.]\d{2}([:.]\d{2})?(\.\d+)?(\s*[AaPp](\.?[Mm]\.?)?)?(\s*(Uhr|h))?")
 _HAS_CLOCK = re.compile(r"\d[ T]\s*\d{1,2}[:.h]\d{2}")
 """a date followed by a time of day"""
 # Without a name that shows it only whole numbers that rise are left to see a time by, and counters
@@ -269,6 +272,8 @@ class Understood:
     """share of rows without a value of some feature"""
     order: str | None = None
     """order of day, month and year in its dates; None where nothing has to be known of it"""
+    are_days: bool = False
+    """whether its times are days alone, each that of several readings of a client"""
     quality: Mapping[str, str] = field(default_factory=dict)
     """feature -> the column that says how good its values are"""
     bad_quality: tuple[str, ...] = ()
@@ -381,7 +386,7 @@ def understand(
         clients = tuple(dict.fromkeys(cells[client_column].texts))
     categories = {text for column in columns for text in column.values}
     words = () if na else _na_words(measured.values(), categories)
-    interval, order = _interval(sample, time_columns, client_column, times)
+    interval, order, are_days = _interval(sample, time_columns, client_column, times)
     return Understood(
         tuple(columns),
         len(sample.rows),
@@ -391,6 +396,7 @@ def understand(
         na_values_of={name: tuple(map(_code_text, codes)) for name, codes in own.items()},
         missing=_missing_share(columns, cells),
         order=order,
+        are_days=are_days,
         quality=quality_columns,
         bad_quality=qualities.written if quality_columns else (),
     )
@@ -748,7 +754,10 @@ def _check_wide(
         for row, quantity in enumerate(all_cells[quantities].all_texts):
             rows_of[quantity].append(row)
         values = [name for name in numeric if _varies(cells[name].numbers, rows_of.values())]
-        if len(values) != 1 or len(rows_of) < 2:
+        values.sort(key=len)
+        # A raw value and the one that people read are one value.
+        are_values = all(_VALUES.fullmatch(_end_of(name)) for name in values)
+        if not values or len(rows_of) < 2 or (len(values) > 1 and not are_values):
             continue
         if not _QUANTITIES.fullmatch(_end_of(quantities)):
             is_value = _VALUES.fullmatch(_end_of(values[0])) is not None
@@ -1091,13 +1100,14 @@ def _counts_rows(cells: _Cells) -> bool:
 
 def _interval(
     sample: Sample, times: Sequence[str], client: str | None, options: TimeOptions
-) -> tuple[float | None, str | None]:
-    """The usual seconds between two readings of a client, and the order of dates.
+) -> tuple[float | None, str | None, bool]:
+    """The usual seconds between two readings of a client, the order of dates, and whether they are
+    days alone that several readings have.
 
-    Both are None without times.
+    The first two are None without times.
     """
     if not times:
-        return None, None
+        return None, None, False
     places = [sample.names.index(name) for name in times]
     cells = []
     for row in sample.rows:
@@ -1106,6 +1116,7 @@ def _interval(
     client_place = sample.names.index(client) if client else None
     last: dict[str, float] = {}
     gaps: list[float] = []
+    alike = 0
     for row, of_time in zip(sample.rows[: sample.head], cells, strict=False):
         time = read(of_time)
         if time is None:
@@ -1114,7 +1125,12 @@ def _interval(
         # Equal and earlier times are repeats and late rows, and show nothing of the usual interval.
         if name in last and time > last[name]:
             gaps.append(time - last[name])
+        alike += time == last.get(name)
         last[name] = time
     # Not the mean, which one night without readings would move.
     interval = float(np.median(gaps)) if gaps else None
-    return interval, read.order
+    # Of dates without a time of day only the mean shows how often readings come.
+    if interval is not None and interval >= DAY_S and alike > len(gaps):
+        interval *= len(gaps) / (len(gaps) + alike)
+        return interval, read.order, True
+    return interval, read.order, False

@@ -109,6 +109,12 @@ def plan_of(files: Sequence[Path], options: Mapping[str, Any]) -> Plan:
             sentences.append(f"{table.path.name}: {table.dialect.sentence()}")
     if understood.order is not None:
         sentences.append(f"{understood.order} dates (--date-format)")
+    if understood.are_days:
+        day = understood.of("time")[0].name
+        sentences.append(
+            f"its times are days alone, each that of several readings: if a column has the time of"
+            f" day, give --time-column {day} --time-column and its name"
+        )
     names = feature_names(column.name for column in features)
     own_codes = {
         column: codes for column, codes in understood.na_values_of.items() if column in names

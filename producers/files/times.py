@@ -7,6 +7,7 @@ option to set.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
@@ -29,22 +30,30 @@ _ABBREVIATIONS = {
     **{"AEST": "+10:00", "AEDT": "+11:00", "NZST": "+12:00", "NZDT": "+13:00", "AWST": "+08:00"},
 }
 """zones of one meaning, by the letters that stand at the end of times and of names of columns"""
-_ZONE = rf"Z|(?:UTC|GMT)?[+-]\d{{1,2}}(?::?\d{{2}})?|UTC|GMT|{'|'.join(_ABBREVIATIONS)}"
+_ZONE = rf"[Zz]|(?:UTC|GMT)?[+-]\d{{1,2}}(?::?\d{{2}})?|UTC|GMT|{'|'.join(_ABBREVIATIONS)}"
 """the zone at the end of a time"""
 _CLOCK = (
     r"(?:[T ,]+(?P<hour>\d{1,2})[:.h](?P<minute>\d{2})"
     r"(?:[:.](?P<second>\d{2})(?:[.,](?P<part>\d{1,9}))?)?"
     # Weather stations write 1:45p. A letter after it is of a zone: 10:00 AEST is no 10:00 a.m.
-    rf"(?:\s*(?P<half>[AaPp])(?:\.?[Mm]\.?)?(?![A-Za-z]))?\s*(?P<zone>{_ZONE})?)?"
+    r"(?:\s*(?P<half>[AaPp])(?:\.?[Mm]\.?)?(?![A-Za-z]))?(?:\s*(?:Uhr|h)\b)?"
+    rf"\s*(?P<zone>{_ZONE})?)?"
 )
 _WEEKDAY = r"(?:[^\W\d_]{2,10}[.,]*\s+)?"
 _WRITTEN = re.compile(
     rf"{_WEEKDAY}(?P<a>\d{{1,4}})(?P<sign>[./-])(?P<b>\d{{1,2}})(?P=sign)(?P<c>\d{{1,4}}){_CLOCK}"
 )
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_MONTHS = (
+    *(("jan", "ene", "gen"), ("feb", "fev"), ("mar", "mae", "mrz", "mrt", "maa")),
+    *(("apr", "avr", "abr"), ("may", "mai", "mag", "mei"), ("jun", "juin", "giu")),
+    *(("jul", "juil", "lug"), ("aug", "aou", "ago"), ("sep", "set"), ("oct", "okt", "ott")),
+    *(("nov",), ("dec", "dez", "dic")),
+)
+"""beginnings of the names of the months in English, German, French, Spanish, Italian and Dutch,
+without accents; the German name of March with its vowel written out"""
 _NAMED = re.compile(
-    rf"{_WEEKDAY}(?:(?P<day>\d{{1,2}})[ ./-]+(?P<month>[A-Za-z]{{3,9}})"
-    rf"|(?P<us_month>[A-Za-z]{{3,9}})\.? (?P<us_day>\d{{1,2}}))"
+    rf"{_WEEKDAY}(?:(?P<day>\d{{1,2}})[ ./-]+(?P<month>[^\W\d_]{{3,10}})"
+    rf"|(?P<us_month>[^\W\d_]{{3,10}})\.? (?P<us_day>\d{{1,2}}))"
     rf"[ .,/-]+(?P<year>\d{{4}}|\d{{2}}){_CLOCK}"
 )
 """5-Jan-2024 or January 5, 2024"""
@@ -52,6 +61,8 @@ _OF_C = re.compile(
     r"([A-Za-z]{3} [A-Za-z]{3}) +(\d{1,2}) (\d{2}:\d{2}:\d{2}) (?:([A-Z]{3,4}) )?(\d{4})"
 )
 """Fri Mar 1 13:45:00 2024, as ctime of C writes it, and date of Unix with a zone before the year"""
+_OF_NAMES = re.compile(r"^(\d{4}-\d{2}-\d{2})[_ ](\d{2})[-_](\d{2})[-_](\d{2})$")
+"""2024-03-01_13-45-00, as in names of files"""
 _SPACED = re.compile(r"(\d{4}) (\d{1,2}) (\d{1,2})((?: \d{1,2}(?:\.0)?){0,3})")
 _COMPACT = re.compile(
     r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(([01]\d|2[0-3])([0-5]\d([0-5]\d)?)?)?"
@@ -559,16 +570,16 @@ def _written(text: str, order: str | None) -> datetime | None:
     Raises `ValueError` for a day or a time of day that does not exist.
     """
     text = _OF_C.sub(r"\1 \2 \5 \3 \4", text).strip()
+    text = _OF_NAMES.sub(r"\1 \2:\3:\4", text)
     spaced = _SPACED.fullmatch(text)
     if spaced:
         clock = [int(float(part)) for part in spaced[4].split()]
         return _at(int(spaced[1]), int(spaced[2]), int(spaced[3]), *clock)
     named = _NAMED.fullmatch(text)
     if named is not None:
-        month_name = (named["month"] or named["us_month"]).lower()[:3]
-        if month_name not in _MONTHS:
+        month = _month_of(named["month"] or named["us_month"])
+        if month is None:
             return None
-        month = 1 + _MONTHS.index(month_name)
         day = int(named["day"] or named["us_day"])
         return _with_clock(named, int(named["year"]), month, day)
     numbers = _WRITTEN.fullmatch(text)
@@ -582,6 +593,18 @@ def _written(text: str, order: str | None) -> datetime | None:
     parts = {"year-first": "abc", "day-first": "cba", "month-first": "cab"}[order]
     year, month, day = (int(numbers[part]) for part in parts)
     return _with_clock(numbers, year, month, day)
+
+
+def _month_of(name: str) -> int | None:
+    """The number of a month by its name or the beginning of it; None for no month."""
+    decomposed = unicodedata.normalize("NFD", name.lower())
+    plain = "".join(letter for letter in decomposed if not unicodedata.combining(letter))
+    # Four letters first: juin and juil have three in common.
+    for length in (4, 3):
+        for number, beginnings in enumerate(_MONTHS, 1):
+            if plain[:length] in beginnings:
+                return number
+    return None
 
 
 def _with_clock(written: re.Match[str], year: int, month: int, day: int) -> datetime:

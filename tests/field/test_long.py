@@ -40,6 +40,12 @@ LONG: Mapping[str, list[dict[str, Any]]] = {
     "a historian": long(("tag_name", "v")),
     "a database": long(("type", "reading"), "station_id"),
     "without a device": long(("sensor_id", "value"), None),
+    "a historian of tags": long(("Tag", "Value")),
+    "a box of sensors": long(("phenomenon", "value"), "sensorId"),
+    "raw and scaled": [
+        {"value_raw": 10 * message["value"], **message}
+        for message in long(("parameter", "value"), None)
+    ],
     "deep": long(("data.kind", "data.val"), "dev.name"),
 }
 

@@ -83,6 +83,12 @@ def understood(columns: dict[str, Sequence[Any]]) -> Understood:
         (["31.03.24", "12:05a"], "2024-03-31 00:05:00"),
         (["31.03.24", "1:05p"], "2024-03-31 13:05:00"),
         (["2024-03-01 13:45 +99"], None),
+        (["01.03.2024", "13:45 Uhr"], "2024-03-01 13:45:00"),
+        (["1. M\u00e4rz 2024 13:45"], "2024-03-01 13:45:00"),
+        (["7 juil. 2024 13:45"], "2024-07-07 13:45:00"),
+        (["1 ago 2024"], "2024-08-01 00:00:00"),
+        (["2024/03/01T13:45:00z"], "2024-03-01 13:45:00"),
+        (["2024-03-01_13-45-00"], "2024-03-01 13:45:00"),
         (["20240301", "25"], None),
         (["20240230", "1"], None),
     ],
@@ -131,6 +137,18 @@ def test_year_month_and_day_are_found_by_a_name_or_none() -> None:
     whole = [round(float(value)) - 10 for value in values["temp"]]
     found = understood(unnamed(*parts, whole, values["hum"]))
     assert len(found.of("time")) == 3, "a temperature is no hour"
+
+
+def test_days_alone_of_many_readings_are_told_with_the_option(tmp_path: Path) -> None:
+    days = [f"2024-03-{1 + row // 48:02d}" for row in range(600)]
+    half_hours = [f"period {row % 48}" for row in range(600)]
+    columns = {"Date": days, "Period": half_hours, **planted(600)}
+    plan = plan_of([written(tmp_path / "a.csv", columns)], OPTIONS)
+    assert "--time-column Date --time-column" in " ".join(plan.sentences)
+    assert plan.understood.interval_s == pytest.approx(1800, rel=0.1)
+    daily = {"Date": [str(START.date() + timedelta(days=row)) for row in range(600)]}
+    plan = plan_of([written(tmp_path / "a.csv", {**daily, **planted(600)})], OPTIONS)
+    assert "days alone" not in " ".join(plan.sentences)
 
 
 def unnamed(*columns: Sequence[Any]) -> dict[str, Sequence[Any]]:
