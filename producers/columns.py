@@ -478,17 +478,18 @@ class _Qualities(NamedTuple):
         """What is made of a column that was found, for people."""
         quality = self.found[name]
         about = ", ".join(quality.features) or "all values of its row"
+        values = f"the values of {about}" if quality.features else about
         bad = ", ".join(quality.bad)
         if name in self.used:
             share = self.bad_rows[name].mean()
             return f"of {about}; where it is {bad} ({share:.2%} of the rows), a value is missing"
         if not quality.bad:
             return (
-                f"how good the values of {about} are, in codes of no known list"
+                f"how good {values} are, in codes of no known list"
                 f" ({', '.join(quality.codes)}): name those that mean bad with --bad-quality"
             )
         return (
-            f"how good the values of {about} are; what means bad in it, {bad}, means good in"
+            f"how good {values} are; what means bad in it, {bad}, means good in"
             " another column of quality"
         )
 

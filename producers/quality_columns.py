@@ -15,12 +15,14 @@ VALUES_MAX = 16
 """most different cells of a column of quality: more are a quantity, as an index of air quality"""
 MAJORITY = 0.8
 """share of the cells with one code, from which on that is seen to mean good"""
-_STRONG = r"quality|qual|qc|qf|qflag|valid(ity)?|status[_ ]?code|good|ok"
-_WEAK = r"flags?|status|q"
+_STRONG = r"quality|qual|q[ac]|qf|qflag|qualifier|valid(ity)?|status[_ ]?code|good|ok"
+_WEAK = r"flags?|status|q|err(or)?"
 _END = r"([_. ]?(code|flag|symbol|no|id))?"
 _BEHIND = re.compile(rf"(?P<of>.*?)[._ :/-]?(?P<noun>{_STRONG}|{_WEAK}){_END}")
 _BEFORE = re.compile(rf"(?P<noun>{_STRONG}|flag){_END}[._ :/-](?P<of>.+)")
 _IS_STRONG = re.compile(_STRONG)
+_OF_THE_ROW = frozenset({"sensor", "data", "device", "reading", "measurement", "sample", "row"})
+"""words before quality that mean all values of the row"""
 _APART = frozenset({"good", "ok", "q"})
 """those that end other words as well, and alone may be about anything"""
 _IS_TRUTH = re.compile(r"valid(ity)?|good|ok")
@@ -66,7 +68,11 @@ def quality_of(
         return None
     noun, features = named
     found = tuple(bad) or _bad_codes(noun, cells)
-    if _IS_STRONG.fullmatch(noun) is None:
+    # An error may be a quantity, as that of a control, unless it is a flag that is hardly ever up.
+    if noun.startswith("err") and not (features and found):
+        return None
+    is_flag_of = bool(features) and noun.startswith(("flag", "err"))
+    if _IS_STRONG.fullmatch(noun) is None and not is_flag_of:
         are_numbers = all(map(_is_number, cells))
         # The state of a machine: a feature. Beside its speed, codes may be either.
         if not features and (are_numbers or not found):
@@ -102,6 +108,8 @@ def _named(name: str, names: Sequence[str]) -> tuple[str, tuple[str, ...]] | Non
             return noun, (names[place - 1],) if is_behind else ()
         if stem in _OF_A_QUANTITY and noun == "quality":
             return None
+        if stem in _OF_THE_ROW and not any(_begins(other, stem, noun) for other in names):
+            return noun, ()
         is_apart = parts["of"] != stem or plain[len(stem)] in "._ :-/"
         if noun in _APART and not is_apart:
             continue
@@ -164,7 +172,7 @@ def _bad_numbers(noun: str, codes: Sequence[float], cells: Mapping[str, int]) ->
         # 4 bad, 9 missing.
         (is_clear and most == 1 and kinds <= {1.0, 2.0, 3.0, 4.0, 9.0}, ("4", "9")),
         # A flag is raised, and mostly is not.
-        (is_clear and most == 0 and high <= 255 and len(kinds) > 1, ("1..255",)),
+        (is_clear and most == low == 0 and high <= 255 and len(kinds) > 1, ("1..255",)),
     )
     if any(code != round(code) for code in codes):
         return ()

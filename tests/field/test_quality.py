@@ -67,6 +67,8 @@ USED: dict[str, Mapping[str, Sequence[Any]]] = {
     "flag of oceanography": {"temp_qc_flag": cells(1, 4, 2)},
     "flag": {"flag_temp": cells(0, 1)},
     "truth": {"temp_valid": cells("true", "false")},
+    "raised flag": {"temp_error": cells(0, 1)},
+    "the sensor of the row": {"sensor_ok": cells(1, 0)},
     "number of truth": {"temp_ok": cells(1, 0)},
     "of the row": {"status": cells("OK", "Fault")},
     "qc of the row": {"qc_flag": cells(1, 4)},
@@ -111,6 +113,10 @@ def test_codes_of_no_known_list_are_named_and_used_once_a_person_says_what_is_ba
         plan = plan_of([file_of(tmp_path, {"temp_quality": texts})], OPTIONS)
         assert plan.understood.of("left out")[0].name == "temp_quality"
         assert not plan.understood.quality
+    plan = plan_of([file_of(tmp_path, {"temp_flags": cells("V", "I")})], OPTIONS)
+    assert "how good the values of temp are" in plan.understood.of("left out")[0].reason
+    plan = plan_of([file_of(tmp_path, {"QA": cells("A", "X")})], OPTIONS)
+    assert "how good all values of its row are" in plan.understood.of("left out")[0].reason
 
 
 NONE: dict[str, Sequence[Any]] = {
@@ -118,6 +124,7 @@ NONE: dict[str, Sequence[Any]] = {
     "temp_status": [("run", "idle")[row // 7 % 2] for row in range(ROWS)],
     "air_quality": np.random.default_rng(1).integers(0, 300, ROWS).tolist(),
     "flag": [row // 7 % 2 for row in range(ROWS)],
+    "temp_error": np.random.default_rng(1).integers(-2, 3, ROWS).tolist(),
     "vacuum": np.random.default_rng(1).integers(0, 9, ROWS).tolist(),
 }
 
