@@ -1,7 +1,8 @@
 """Processes of shoal, each forked from one Python that has loaded what most of them share.
 
-A process takes half a second to load NumPy, pydantic, the contract and the nodes; a fork has them.
-What a command imports besides, it imports in its own process, as when a user starts it.
+A process takes half a second to load NumPy, pydantic, the contract and the nodes, and a server
+another third for its page; a fork has them. What a command imports besides, it imports in its own
+process, as when a user starts it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,19 @@ NODES = (
     "shoal.client_nodes.client_command",
     "shoal.server_node.server_command",
     "shoal.transports.kafka.log",
+    # What a process imports itself at its start, as nearly all of them do.
+    "shoal.client_nodes.labelling.labeller",
+    "shoal.producers.producer_command",
+    "shoal.producers.files.source",
+    "shoal.producers.files.csv_table",
+    "shoal.producers.mqtt.source",
+    "shoal.producers.kafka.source",
+    "shoal.producers.synthetic",
+    "shoal.server_node.outputs.web.app",
+    "shoal.server_node.outputs.web.server",
+    "shoal.algorithms.density_tree",
+    "shoal.algorithms.cluster_tree",
+    "shoal.algorithms.fcac",
 )
 PROGRAM = """
 import gc, importlib, json, os, select, signal, sys, time

@@ -15,6 +15,7 @@ import pytest
 
 from shoal.server_node.outputs.alert_rules import load_rules
 from tests.docs_tables import ASYNCAPI, asyncapi_text, made_tables
+from tests.forked_python import nodes
 from tests.kafka_broker import Broker
 
 HERE = Path(__file__).parent.parent
@@ -104,9 +105,8 @@ def test_the_toml_files_of_a_page_are_valid(page: Path, tmp_path: Path) -> None:
                 "tests/extending compares that page with the package that it installs"
             )
         else:
-            subprocess.run(
-                [sys.executable, "-m", "shoal", "check", str(file)], check=True, capture_output=True
-            )
+            ended = nodes().run_text("check", file)
+            assert ended.returncode == 0, ended.stderr
 
 
 @pytest.mark.parametrize("page", made_tables(), ids=name_of)

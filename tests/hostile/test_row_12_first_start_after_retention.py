@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from shoal.protocol.messages import Update
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.logs import open_readings
 from shoal.transports import open_log
+from tests.forked_python import nodes
 from tests.hostile.served_page import started
 from tests.house.processes import wait_until
 from tests.house.small_federation import write_federation
@@ -28,11 +28,8 @@ LOST = 25
 
 
 def shoal(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "shoal", *arguments]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
-    return subprocess.run(
-        command, cwd=folder, env=clean | environment, capture_output=True, text=True, check=False
-    )
+    return nodes().run_text(*arguments, cwd=folder, environment=clean | environment)
 
 
 def test_a_client_that_starts_late_says_how_many_readings_are_gone_and_skips_them_only_if_it_may(

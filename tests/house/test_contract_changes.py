@@ -166,8 +166,8 @@ def digest_of(state: Any) -> str:
 
 
 @pytest.fixture
-def federation(tmp_path: Path) -> Federation:
-    found = Federation(tmp_path, HEAPS)
+def federation(memory_folder: Path) -> Federation:
+    found = Federation(memory_folder, HEAPS)
     found.measure()
     return found
 
@@ -268,9 +268,9 @@ def the_page_goes_on(federation: Federation, before: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("change", ["bounds", "sensor"])
 def test_clusters_keep_identity_name_and_history_by_where_they_lie(
-    tmp_path: Path, change: str
+    memory_folder: Path, change: str
 ) -> None:
-    federation = Federation(tmp_path, HEAPS + TREES)
+    federation = Federation(memory_folder, HEAPS + TREES)
     federation.measure()
     before = federation.run()
     for model, clusters in before.items():
@@ -424,8 +424,8 @@ def killed(*_: object) -> None:
 
 
 @pytest.mark.external
-def test_on_kafka_a_model_comes_and_bounds_move(tmp_path: Path, kafka_bootstrap: str) -> None:
-    federation = Federation(tmp_path, HEAPS, f"kafka://{kafka_bootstrap}")
+def test_on_kafka_a_model_comes_and_bounds_move(memory_folder: Path, kafka_bootstrap: str) -> None:
+    federation = Federation(memory_folder, HEAPS, f"kafka://{kafka_bootstrap}")
     federation.measure()
     before = federation.run()
     federation.change("high = 50", "high = 80")

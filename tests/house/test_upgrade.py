@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 
+from tests.forked_python import nodes
 from tests.house.test_readers import digests
 
 PROMISED = sorted((Path(__file__).parent / "promised").glob("*.tar.gz"))
@@ -55,10 +55,7 @@ def upgraded(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(folder: Path, words: str) -> subprocess.CompletedProcess[str]:
-    command = [str(Path(sys.executable).parent / "shoal"), *words.split(), "--config", "plant.toml"]
-    ended = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=900, check=False
-    )
+    ended = nodes().run_text(*words.split(), "--config", "plant.toml", cwd=folder)
     assert "Traceback" not in ended.stderr, ended.stderr
     return ended
 

@@ -293,8 +293,8 @@ def test_every_contestant_labels_every_row_or_refuses_the_data(name: str) -> Non
 def folder(tmp_path: Path) -> Path:
     generator = np.random.default_rng(0)
     for name in ("hill_valley", "phoneme", "pendigits"):
-        labels = np.arange(600) % 3
-        rows = generator.normal(size=(600, 2)) + 9 * np.array([[0, 0], [1, 0], [0, 1]])[labels]
+        labels = np.arange(300) % 3
+        rows = generator.normal(size=(300, 2)) + 9 * np.array([[0, 0], [1, 0], [0, 1]])[labels]
         table = np.column_stack([rows, labels])
         np.savetxt(tmp_path / f"{name}.csv", table, delimiter=",", header="a,b,label", comments="")
     return tmp_path

@@ -6,7 +6,6 @@ import itertools
 import json
 import re
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ from shoal.server_node.ingest.requests import quarantine_records, request_signer
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports.base import latest
 from tests.federation_text import federation_text
+from tests.forked_python import nodes
 from tests.server_node.server_fixture import ServerFixture, states_of, updates_of
 from tests.small_plant import forged, plant
 
@@ -222,8 +222,7 @@ FEDERATION = federation_text(log={"address": "sqlite:federation.db"})
 
 
 def run_shoal(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "shoal", *arguments, "--config", "plant.toml"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return nodes().run_text(*arguments, "--config", "plant.toml", cwd=folder)
 
 
 @pytest.mark.long

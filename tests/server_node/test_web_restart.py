@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.forked_python import nodes
 from tests.kafka_broker import free_ports
 from tests.noisy_rows import noisy_rows_file
 from tests.server_node.web_browser import Browser, Tab
@@ -31,10 +32,9 @@ COUNTED = """({
 
 def shoal(folder: Path, *arguments: str) -> str:
     """The standard output of a command that succeeded."""
-    command = [sys.executable, "-m", "shoal", *arguments]
-    return subprocess.run(
-        command, cwd=folder, check=True, capture_output=True, text=True, timeout=900
-    ).stdout
+    ended = nodes().run_text(*arguments, cwd=folder)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
 
 
 def a_federation(folder: Path, name: str, port: int) -> str:
