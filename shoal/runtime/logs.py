@@ -27,7 +27,6 @@ from shoal.errors import LogError, SettingsError
 from shoal.protocol.messages import CLOSE_ROUND, ROUND_PLAN
 from shoal.protocol.topics import READINGS, RELEASES, readings_settings
 from shoal.runtime.checkpoint import OutboxRecord
-from shoal.runtime.site_readings import SiteReadings
 from shoal.telemetry.events import log_event
 from shoal.transports import open_log, open_log_to_read
 from shoal.transports.base import (
@@ -43,7 +42,6 @@ from shoal.transports.base import (
     shown_renewal,
 )
 from shoal.transports.sqlite.log import SqliteLog
-from shoal.transports.sqlite.reader import SqliteLogReader
 
 if TYPE_CHECKING:
     from shoal.protocol.ed25519 import PrivateKey, PublicKeys
@@ -285,7 +283,17 @@ def open_client_log(
 def _own_log(config: Config, client: str, read_only: bool) -> Log:
     """The log in a client's folder."""
     file = config.client.folder / client / "readings.db"
-    return SqliteLogReader(file) if read_only else SqliteLog(file)
+    if read_only:
+        return _reader(file)
+    return SqliteLog(file)
+
+
+def _reader(file: Path) -> Log:
+    """The log in a file that is read and not changed."""
+    # Commands read so: a client on a small machine does without this module.
+    from shoal.transports.sqlite.reader import SqliteLogReader  # noqa: PLC0415 - lazy
+
+    return SqliteLogReader(file)
 
 
 def site_file(config: Config) -> Path:
@@ -303,6 +311,9 @@ def _of_site(config: Config, client: str, of_site: Log | None, read_only: bool) 
                     f"{file} is missing: no host has taken in readings of this site yet; check"
                     " [client] folder, or start `shoal host`"
                 )
+            # Only a site with a host has such a file.
+            from shoal.runtime.site_readings import SiteReadings  # noqa: PLC0415 - lazy
+
             site = SiteReadings(file, config.client.readings_bytes_max, read_only=read_only)
             stack.callback(site.close)
             of_site = site.log_of(client, closes_file=True)
@@ -331,7 +342,7 @@ def _in_folder(config: Config, client: str, folder: Path, read_only: bool = Fals
     """Open the log in a client's folder, and give it the retention of the settings."""
     file = folder / client / "readings.db"
     if read_only:
-        return SqliteLogReader(file)
+        return _reader(file)
     log = SqliteLog(file)
     try:
         log.set_retention(READINGS, readings_settings(config.client))
