@@ -1,4 +1,4 @@
-"""The learner of states: what it keeps, when it looks, and what it tells."""
+"""The learner of states: what it keeps, when it evaluates, and what it shows."""
 
 from __future__ import annotations
 
@@ -245,8 +245,8 @@ class StateLearner:
         self._view = (view.with_level, view.kernels)
         if returning is not None:
             by_returns = self._runs_of_returns(returning)
-            told = explained(view.tiles, state_at(by_returns, self._middles()))
-            if SEGMENTS_GAIN * told > explained(view.tiles, view.state):
+            share_by_returns = explained(view.tiles, state_at(by_returns, self._middles()))
+            if SEGMENTS_GAIN * share_by_returns > explained(view.tiles, view.state):
                 self.route = Route.RETURNS
                 self._identify(by_returns)
                 return

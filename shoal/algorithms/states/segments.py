@@ -24,8 +24,8 @@ POINTS_MAX: Final = 512
 QUARTERS: Final = 4
 JUMPS_POOLED: Final = 6.0
 """weight of the jumps within all segments beside those of the two at a boundary"""
-SAME_STAY: Final = 3.0
-"""the stay below which two segments are one state"""
+SAME_SEPARATION: Final = 3.0
+"""the separation below which two segments are one state"""
 QUANTILE: Final = 0.4
 """quantile of the absolute changes along the stream that tells their size: changes of states are
 above it"""
@@ -34,18 +34,18 @@ DEVIATIONS_AT_QUANTILE: Final = 0.524
 
 
 class Thresholds(NamedTuple):
-    """What a boundary must have to stay."""
+    """What a boundary must have to be kept."""
 
     # No test is without use: in a first version none of 45 streams that have no states had some,
-    # .29 without significance, .11 without `stay` and .20 without `abrupt`.
+    # .29 without significance, .11 without `separation` and .20 without `abrupt`.
     significance: float
     """squared difference of the means of both sides, in units of its sampling error"""
     short: float
     """tiles in which a threshold of significance doubles: axes fitted to a short stream find more
     than there is"""
-    stay: float
-    """squared difference of the means in units of the spread of quarters of a side: each side
-    stays"""
+    separation: float
+    """squared difference of the means in units of the spread of quarters of a side, which is small
+    where each side dwells at its mean"""
     jump: float
     """squared step from the last quarter of a side to the first of the other one, in units of those
     within segments: a ramp has 1, a sine 2.9, a random walk 1 to 4"""
@@ -205,7 +205,7 @@ def weakest_boundary(
     # The variance of the difference of two means is the noise over this.
     weight = lengths[:-1] * lengths[1:] / (lengths[:-1] + lengths[1:])
     significance = (ways * error).sum(axis=1) * weight / q
-    stay = QUARTERS * squared / (spreads[:-1] + spreads[1:] + 1e-9)
+    separation = QUARTERS * squared / (spreads[:-1] + spreads[1:] + 1e-9)
     along = ways / np.sqrt(squared + 1e-12)[:, None]
     # Steps from quarter to quarter within each segment, along each boundary's difference.
     steps = np.einsum("skq,bq->skb", np.diff(quarters, axis=1), along) ** 2
@@ -220,7 +220,7 @@ def weakest_boundary(
     jump = np.sign(step) * step**2 / (usual + 1e-9)
     tests = [
         significance / thresholds.significance,
-        stay / thresholds.stay,
+        separation / thresholds.separation,
         jump / thresholds.jump,
     ]
     if thresholds.abrupt:
@@ -291,8 +291,8 @@ def _difference(first: _Group, second: _Group, noise: Floats, significance: floa
     way = second.mean - first.mean
     weight = first.n_tiles * second.n_tiles / (first.n_tiles + second.n_tiles)
     test = way @ np.linalg.solve(noise, way) * weight / len(way)
-    stay = QUARTERS * (way @ way) / (first.spread + second.spread + 1e-9)
-    return float(min(test / significance, stay / SAME_STAY))
+    separation = QUARTERS * (way @ way) / (first.spread + second.spread + 1e-9)
+    return float(min(test / significance, separation / SAME_SEPARATION))
 
 
 def states_of_tiles(tiles: Floats, thresholds: Thresholds) -> Ints:

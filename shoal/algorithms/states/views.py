@@ -26,12 +26,12 @@ class Sureness(NamedTuple):
 
 
 DEFAULT: Final = Sureness(
-    rhythm=Thresholds(significance=6.0, short=25.0, stay=4.0, jump=6.0, abrupt=0.0),
-    level=Thresholds(significance=6.0, short=25.0, stay=3.0, jump=4.0, abrupt=5.0),
+    rhythm=Thresholds(significance=6.0, short=25.0, separation=4.0, jump=6.0, abrupt=0.0),
+    level=Thresholds(significance=6.0, short=25.0, separation=3.0, jump=4.0, abrupt=5.0),
 )
 STRICT: Final = Sureness(
-    rhythm=Thresholds(significance=7.0, short=50.0, stay=4.0, jump=6.0, abrupt=0.0),
-    level=Thresholds(significance=7.0, short=50.0, stay=3.0, jump=4.0, abrupt=5.0),
+    rhythm=Thresholds(significance=7.0, short=50.0, separation=4.0, jump=6.0, abrupt=0.0),
+    level=Thresholds(significance=7.0, short=50.0, separation=3.0, jump=4.0, abrupt=5.0),
 )
 
 
