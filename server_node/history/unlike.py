@@ -369,6 +369,9 @@ def _largest_usual(usual: Sequence[float], per_month: float) -> float | None:
 
 def _day_of(bins: Sequence[HistoryBin]) -> _Day:
     """The distances of clients in the bins of one day."""
+    # A new federation begins with hundreds of days before it.
+    if not bins:
+        return _Day({})
     tables = [_clients_shares(cells_table(counted.cells)) for counted in bins]
     clients = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *(of[0] for of in tables)]))
     sums = np.zeros((len(clients), len(clients)))

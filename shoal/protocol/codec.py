@@ -136,11 +136,13 @@ def _part_in(value_of: Resolve, code: int, packed: bytes) -> Any:
 def _encode_extension(value: Any) -> Any:
     if type(value) is StoredPart:
         return value.value
-    # A scalar of NumPy is an array without dimensions.
-    if isinstance(value, np.generic):
-        value = np.asarray(value)
-    if not isinstance(value, np.ndarray):
-        raise TypeError(f"cannot pack a {type(value).__name__}")
+    # First of all by the exact type: a checkpoint is made of hundreds of arrays.
+    if type(value) is not np.ndarray:
+        # A scalar of NumPy is an array without dimensions.
+        if isinstance(value, np.generic):
+            value = np.asarray(value)
+        if not isinstance(value, np.ndarray):
+            raise TypeError(f"cannot pack a {type(value).__name__}")
     little = value
     form = value.dtype.str
     # Most arrays are in order already, and are packed without a copy.
