@@ -41,9 +41,10 @@ from shoal.config.changes import common_places, same_features
 from shoal.config.resolved import Generation, ResolvedContract
 from shoal.errors import InvalidState
 from shoal.kernels.arrays import Bools
+from shoal.kernels.constants import COUNT_MAX
 from shoal.privacy.ledger import Ledger
 from shoal.protocol.validation import REACH_SLACK
-from shoal.saved_state import COUNT_MAX, BoolArray, FloatArray, SavedState, Whole, require
+from shoal.saved_state import BoolArray, FloatArray, SavedState, Whole, require
 
 ABSENT_WINDOWS_MAX = 1000
 """most windows by the clock that a client publishes, all in one step, after it was away"""

@@ -54,9 +54,7 @@ import numpy as np
 
 from shoal.errors import InvalidState
 from shoal.kernels.arrays import AnyArray
-
-COUNT_MAX: Final = 2**53
-"""largest whole number of a state: kernels count on in 64 bits, and floats are exact up to here"""
+from shoal.kernels.constants import COUNT_MAX
 
 Sizes = dict[str, int]
 """sizes of arrays by name, those that were given and those of the fields read so far"""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shoal.config.limits import MESSAGE_BYTES_MAX, UPDATE_BYTES_MAX
-from shoal.protocol.checks import COUNT_MAX
+from shoal.kernels.constants import COUNT_MAX
 from shoal.protocol.codec import ARRAY, DEPTH_MAX, DIMENSIONS_MAX, DTYPES
 from shoal.protocol.conflicts import CONFLICTS_KEY, ConflictList
 from shoal.protocol.history import BINS_KEPT

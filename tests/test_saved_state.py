@@ -11,9 +11,9 @@ import pytest
 from shoal.algorithms.streaming import ArraySpec
 from shoal.errors import InvalidState
 from shoal.kernels.arrays import AnyArray, Bools, Floats, Ints
+from shoal.kernels.constants import COUNT_MAX
 from shoal.protocol.codec import pack, unpack
 from shoal.saved_state import (
-    COUNT_MAX,
     BoolArray,
     FloatArray,
     IntArray,

@@ -28,9 +28,10 @@ from shoal.config.base import DAY_S
 from shoal.config.contract import Contract, value_text
 from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.chances import careful_correlation, inflation_of, two_sided
+from shoal.kernels.constants import COUNT_MAX
 from shoal.protocol.events import SiteEvent
 from shoal.protocol.labels import Label
-from shoal.saved_state import COUNT_MAX, IntArray, SavedState, Whole, require
+from shoal.saved_state import IntArray, SavedState, Whole, require
 
 MOVES_DAYS: Final = 42
 """newest days in which a movement may have begun"""

@@ -22,7 +22,8 @@ from shoal.client_nodes.labelling.novelty import (
     rank,
 )
 from shoal.kernels.arrays import Bools, Floats, Ints
-from shoal.saved_state import COUNT_MAX, IntArray, SavedState, Whole, require
+from shoal.kernels.constants import COUNT_MAX
+from shoal.saved_state import IntArray, SavedState, Whole, require
 
 HELD_DAYS: Final = 2
 """days, with the one on which they came, for which novel readings in a row are held back"""

@@ -28,7 +28,8 @@ import numpy as np
 
 from shoal.config.base import DAY_S
 from shoal.kernels.arrays import Floats, Ints
-from shoal.saved_state import COUNT_MAX, FloatArray, IntArray, SavedState, Whole, require
+from shoal.kernels.constants import COUNT_MAX
+from shoal.saved_state import FloatArray, IntArray, SavedState, Whole, require
 
 DAYS_MAX: Final = 400
 """newest days that are compared: a little more than a year, so that a season is known"""

@@ -15,6 +15,7 @@ from typing import Annotated, Final, NamedTuple, Self
 import numpy as np
 
 from shoal.kernels.arrays import Ints
+from shoal.kernels.constants import COUNT_MAX
 from shoal.protocol.history import (
     CELLS_MAX,
     CLUSTERS_PER_BIN_MAX,
@@ -32,7 +33,7 @@ from shoal.protocol.history import (
     pack_table,
     readings_table,
 )
-from shoal.saved_state import COUNT_MAX, IntArray, SavedState, require
+from shoal.saved_state import IntArray, SavedState, require
 from shoal.server_node.history.attribution import with_directions
 
 PackedTables = dict[tuple[bytes, bytes], PackedTable]

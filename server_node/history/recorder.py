@@ -13,6 +13,7 @@ import numpy as np
 
 from shoal.config.contract import Contract
 from shoal.kernels.arrays import Floats, Ints
+from shoal.kernels.constants import COUNT_MAX
 from shoal.protocol.history import (
     BINS_KEPT,
     CLIENTS_MAX,
@@ -24,7 +25,7 @@ from shoal.protocol.history import (
     HistoryMessage,
     HistoryNames,
 )
-from shoal.saved_state import COUNT_MAX, SavedState, Whole, require
+from shoal.saved_state import SavedState, Whole, require
 from shoal.server_node.history.attribution import Attribution, Placed
 from shoal.server_node.history.bins import Bin, PackedTables, Places, Summed
 from shoal.server_node.history.shares import client_name

@@ -19,8 +19,9 @@ from typing import Annotated, Any, Final, NamedTuple
 import numpy as np
 
 from shoal.kernels.arrays import Floats, Ints
+from shoal.kernels.constants import COUNT_MAX
 from shoal.protocol.history import COARSE_S, NO_CLUSTER, readings_table
-from shoal.saved_state import COUNT_MAX, FloatArray, IntArray, SavedState, Whole
+from shoal.saved_state import FloatArray, IntArray, SavedState, Whole
 from shoal.server_node.history.sources import PublishedHistory
 
 FALSE_NAMES_MAX: Final = 0.05

@@ -26,6 +26,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import numpy as np
 
 from shoal.kernels.arrays import Floats, Ints
+from shoal.kernels.constants import COUNT_MAX
 from shoal.protocol.history import (
     DAY_S,
     NO_CLUSTER,
@@ -35,7 +36,7 @@ from shoal.protocol.history import (
     cells_table,
     triples,
 )
-from shoal.saved_state import COUNT_MAX, IntArray, SavedState, require
+from shoal.saved_state import IntArray, SavedState, require
 from shoal.server_node.history.shares import Shares
 from shoal.server_node.history.sources import PublishedHistory
 from shoal.server_node.history.unusual import ROUNDING, Moment

@@ -21,8 +21,9 @@ from typing import Annotated, Any, Final, NamedTuple
 import numpy as np
 
 from shoal.kernels.arrays import Floats
+from shoal.kernels.constants import COUNT_MAX
 from shoal.protocol.history import COARSE_S, DAY_S, NO_CLUSTER
-from shoal.saved_state import COUNT_MAX, FloatArray, SavedState, Whole
+from shoal.saved_state import FloatArray, SavedState, Whole
 from shoal.server_node.history.shares import Shares, client_shares, same_clients, shares_of
 from shoal.server_node.history.sources import PublishedHistory
 from shoal.server_node.history.usual import LIKE_DAYS_MIN, like_times

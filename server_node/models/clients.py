@@ -16,7 +16,7 @@ from zlib import crc32
 
 from shoal.config.base import DAY_S
 from shoal.errors import InvalidState, MessageRejected
-from shoal.protocol.checks import COUNT_MAX
+from shoal.kernels.constants import COUNT_MAX
 from shoal.protocol.codec import StoredPart
 from shoal.protocol.conflicts import CONFLICTS_MAX, INCARNATION_BYTES, Conflict, Copy
 from shoal.server_node.models.sequences import (

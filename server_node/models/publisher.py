@@ -17,7 +17,7 @@ from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.sections import ServerSettings
 from shoal.errors import MessageRejected
 from shoal.kernels.arrays import AnyArray, Floats, Ints
-from shoal.protocol.checks import COUNT_MAX
+from shoal.kernels.constants import COUNT_MAX
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.history import COARSE_S, NO_CLUSTER, PLACES_S
 from shoal.protocol.messages import RoundRequest, Snapshot, Update

@@ -16,7 +16,7 @@ from typing import Any, Self
 from shoal.algorithms.rounds.base import Params, Stats
 from shoal.algorithms.rounds.policies import Answer, PolicyState
 from shoal.config.contract import Contract, Model
-from shoal.protocol.checks import COUNT_MAX
+from shoal.kernels.constants import COUNT_MAX
 from shoal.protocol.codec import StoredPart
 from shoal.protocol.messages import RoundRequest, Update, new_round_request
 

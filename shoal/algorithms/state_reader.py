@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from shoal.algorithms.streaming import ArraySpec
 from shoal.errors import InvalidState
 from shoal.kernels.arrays import AnyArray, Floats, Ints
-
-COUNT_MAX: Final = 2**53
-"""largest whole number of a state: kernels count on in 64 bits, and floats are exact up to here"""
+from shoal.kernels.constants import COUNT_MAX
 
 
 class StateReader:

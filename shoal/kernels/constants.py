@@ -9,6 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
+COUNT_MAX: Final = 2**53
+"""largest whole number that is counted, stored or sent: 64-bit floats are exact up to here, and
+readers in other languages may have no others"""
+
 FEW_FEATURES: Final = 3
 """features up to which differences are as fast as a product"""
 

@@ -13,10 +13,8 @@ import numpy as np
 
 from shoal.config.base import NAME_PATTERN
 from shoal.errors import MessageRejected
+from shoal.kernels.constants import COUNT_MAX
 
-COUNT_MAX = 2**53
-"""largest count or number: up to here a 64-bit float is exact, so readers in other languages agree
-"""
 MOMENT_MAX = 253_402_300_799
 """seconds from 1970 to the end of the year 9999, the last one of calendars; a clock in milliseconds
 lies beyond it"""

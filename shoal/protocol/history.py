@@ -26,8 +26,8 @@ import numpy as np
 
 from shoal.errors import MessageRejected
 from shoal.kernels.arrays import Ints
+from shoal.kernels.constants import COUNT_MAX
 from shoal.protocol.checks import (
-    COUNT_MAX,
     TEXT_CHARACTERS_MAX,
     is_cluster_name,
     is_count,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shoal.protocol.checks import COUNT_MAX
+from shoal.kernels.constants import COUNT_MAX
 from tests.server_node.server_fixture import ServerFixture, updates_of
 
 

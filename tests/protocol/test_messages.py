@@ -21,7 +21,8 @@ from shoal.config.limits import (
 )
 from shoal.config.settings import LogSettings
 from shoal.errors import MessageRejected
-from shoal.protocol.checks import COUNT_MAX, MOMENT_MAX
+from shoal.kernels.constants import COUNT_MAX
+from shoal.protocol.checks import MOMENT_MAX
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.messages import VERSION, Envelope, Snapshot, Update
 from shoal.protocol.readings import Reading

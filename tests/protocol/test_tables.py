@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import arrays
 
 from shoal.errors import MessageRejected
 from shoal.kernels.arrays import Ints
-from shoal.protocol.checks import COUNT_MAX
+from shoal.kernels.constants import COUNT_MAX
 from shoal.protocol.history import FEW_ROWS, pack_table, unpack_table
 
 ROWS_MAX = 2 * FEW_ROWS

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import InvalidState, MessageRejected
-from shoal.protocol.checks import COUNT_MAX
+from shoal.kernels.constants import COUNT_MAX
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.conflicts import (
     AUTHOR_BYTES,

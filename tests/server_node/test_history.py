@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from shoal.config.resolved import resolve
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState, LogUnavailable, MessageRejected
-from shoal.protocol.checks import COUNT_MAX
+from shoal.kernels.constants import COUNT_MAX
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.history import (
     BINS_KEPT,

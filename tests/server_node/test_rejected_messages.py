@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from shoal.config.limits import RECORD_BYTES_MAX
 from shoal.config.resolved import resolve
 from shoal.config.settings import LogSettings
-from shoal.protocol.checks import COUNT_MAX
+from shoal.kernels.constants import COUNT_MAX
 from shoal.protocol.messages import Update
 from shoal.protocol.rejected import REASONS
 from shoal.server_node.models.clients import Clients

@@ -8,8 +8,9 @@ from typing import Annotated, Final, Self
 import numpy as np
 
 from shoal.kernels.arrays import Floats
+from shoal.kernels.constants import COUNT_MAX
 from shoal.kernels.sketching import Sketch, merge_targets, merged
-from shoal.saved_state import COUNT_MAX, FloatArray, SavedState, require
+from shoal.saved_state import FloatArray, SavedState, require
 
 POINT_SHARE_MAX: Final = 2.0
 """largest mass of a point, as a multiple of the mean mass: a heavier point would be denser than all

@@ -10,7 +10,8 @@ from shoal.algorithms.density_tree.late import require_fine_bins
 from shoal.algorithms.density_tree.leaf import BINS, EPOCHS_KEPT, NO_ZOOM, UNKNOWN_ZOOM, Leaf
 from shoal.algorithms.density_tree.tree import Cut, Node, cuts_of, leaves_of, positions_of
 from shoal.kernels.arrays import Floats, Ints
-from shoal.saved_state import COUNT_MAX, FloatArray, IntArray, Number, SavedState, Whole, require
+from shoal.kernels.constants import COUNT_MAX
+from shoal.saved_state import FloatArray, IntArray, Number, SavedState, Whole, require
 
 _FIELDS = (
     "coarse",

@@ -32,6 +32,7 @@ from shoal.algorithms.regimes.sets import CellSets
 from shoal.algorithms.streaming import Arrays, ArraySpec
 from shoal.errors import InvalidData
 from shoal.kernels.arrays import AnyArray, Floats, Ints, Ints32, Octets
+from shoal.kernels.constants import COUNT_MAX
 
 UPDATE: Final = {
     "header": ArraySpec("<i8", ("h",)),
@@ -281,7 +282,7 @@ class Unpacking:
             return None
         plan = self.plan()
         of_cell = self.wholes(len(plan.codewords), 0, k - 1)
-        identity = self.wholes(k, 0, 2**53)
+        identity = self.wholes(k, 0, COUNT_MAX)
         _require(len(np.unique(identity)) == k, self._name)
         shape = (k, k)
         changes = [self.floats(*shape) if with_changes else np.zeros(shape) for _ in range(2)]
@@ -302,7 +303,7 @@ class Unpacking:
 
     def query(self) -> Query:
         phase = Phase(self.whole(0, len(Phase) - 1))
-        evaluation = self.whole(0, 2**53)
+        evaluation = self.whole(0, COUNT_MAX)
         columns = self.columns()
         scalings = self.scalings()
         plans = self.plans()

@@ -24,6 +24,7 @@ from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, State
 from shoal.errors import InvalidData, InvalidState
 from shoal.kernels.arrays import AnyArray, Floats, Ints, Octets
+from shoal.kernels.constants import COUNT_MAX
 
 STATE_VERSION: Final = 1
 HALF: Final = "regimes aggregator"
@@ -249,7 +250,7 @@ class RegimesAggregator:
 
     def add(self, arrays: Arrays, readings: int, client: str = "") -> None:
         """Add one update of a client or of a lower region. Raises `InvalidData`."""
-        header = check_update(arrays, readings, 2**53)
+        header = check_update(arrays, readings, COUNT_MAX)
         if header is None:
             return
         if header.width != self._width:
@@ -352,7 +353,7 @@ class RegimesAggregator:
         held = saved.read_arrays("held", REGION_UPDATE, self._width)
         try:
             header = Header.of({"header": saved.read_ints("header", (None,))})
-            check = check_update(held, 2**53, 0)
+            check = check_update(held, COUNT_MAX, 0)
             if check is not None:
                 fresh._take_in(check, {**held, "sums": held["sums"]}, "")
         except InvalidData as damaged:

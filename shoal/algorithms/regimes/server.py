@@ -25,6 +25,7 @@ from shoal.algorithms.regimes.messages import SETS_MAX, Packing, Unpacking
 from shoal.algorithms.regimes.plan import Products, ScalePlan, Scaling, make_plan
 from shoal.algorithms.regimes.sets import CellSets, find_cut, find_sets, mutual_information
 from shoal.kernels.arrays import Floats, Ints
+from shoal.kernels.constants import COUNT_MAX
 
 BLOCKS_MIN = 60
 """blocks of all clients from which on a scale is considered"""
@@ -47,9 +48,6 @@ CHANGES_MIN = 20
 READINGS_MIN = 1_000
 """readings of all clients from which on a single one is no longer provisional"""
 NO_PARENT = -1
-# Beyond it a float no longer holds every whole number, and readers in other languages have floats
-# only.
-COUNT_MAX = 2**53
 PROFILE = ("count", "mean", "spread", "rough", "slope")
 
 

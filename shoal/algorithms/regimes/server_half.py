@@ -40,6 +40,7 @@ from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_
 from shoal.algorithms.view import ClusteringView, RegimeView
 from shoal.errors import InvalidData
 from shoal.kernels.arrays import AnyArray, Floats, Ints
+from shoal.kernels.constants import COUNT_MAX
 from shoal.kernels.distance import nearest
 
 GROWTH: Final = 1.25
@@ -134,7 +135,7 @@ class RegimesServer(RegimesHalf):
         headers = []
         for contribution in contributions:
             try:
-                header = check_update(contribution.arrays, 2**53, 0)
+                header = check_update(contribution.arrays, COUNT_MAX, 0)
                 if header is not None and header.width != (width or header.width):
                     raise InvalidData(f"its rows have {header.width} features, expected {width}")
             except InvalidData as refused:
