@@ -30,6 +30,7 @@ from shoal.producers.files.times import (
     TimeReader,
     is_date_of_digits,
     is_day_of_year,
+    is_moment,
     time_reader,
     without_zone,
 )
@@ -158,7 +159,7 @@ CODES = (
     *(-99.9, -99.99, -999.9, -999.99, -9999.9, -9999.99, -99999.9, -99999.99),
     *(-888.0, -8888.0, -7999.0, -999999.0, 9999999.0, -6999.0),
     *(32767.0, -32768.0, 65535.0, 65534.0, 2147483647.0, -2147483648.0, 4294967295.0),
-    *(-127.0, 850.0, 3276.7, -3276.8, 6553.5, 327.67, -327.68, 655.35),
+    *(-127.0, 127.5, 255.0, 850.0, 3276.7, -3276.8, 6553.5, 327.67, -327.68, 655.35),
 )
 """numbers that are in use for "no value", ends of types of numbers among them, also as tenths and
 hundredths; taken for it only where all other values are far away"""
@@ -218,7 +219,8 @@ _OF_IDENTIFIERS = re.compile(r"(.*[_ .-])?(id|ID|Id)|.*[a-z]I[dD]")
 """... as they are written: an Id is one, and humid is none"""
 _OF_DEVICES = re.compile(
     r"((device|sensor|node)[_ ])?"
-    r"(batt?(ery)?([_ ]?(voltage|level|percent(age)?|pct|mv|v|low|state))?|"
+    r"((batt?(ery)?|batterie|akku|accu|bater[ií]a|batteria)(spannung|stand|"
+    r"[_ ]?(voltage|level|percent(age)?|pct|mv|v|low|state))?|"
     r"vbatt?|rssi|snr|lqi|link[_ ]?quality|signal[_ ]?(strength|quality)|wifi[_ ]?signal|uptime|"
     r"dr|sf|data[_ ]?rate|spreading[_ ]?factor|tx[_ ]?power|f[_ ]?port|"
     r"(min[_ ]?)?free[_ ]?(heap|mem(ory)?|ram)|heap|[hvp]dop|(num[_ ]?)?sat(ellite)?s?|"
@@ -419,27 +421,37 @@ def _described(
             if reason:
                 described = Column(name, "left out", reason, described.examples)
         columns.append(described)
-    return _in_one_unit(columns, cells)
+    return _once(columns, cells)
 
 
-def _in_one_unit(columns: Sequence[Column], cells: Mapping[str, _Cells]) -> list[Column]:
-    """The columns, without a temperature in °F that is there in °C as well: it would count
-    twice."""
+def _once(columns: Sequence[Column], cells: Mapping[str, _Cells]) -> list[Column]:
+    """The columns, without those of the same numbers as one before, and temperatures in °F that are
+    there in °C: they would count twice."""
     kept = []
     features = [column.name for column in columns if column.kind == "feature"]
     for column in columns:
-        twin = ""
+        reason = ""
         if column.name in features:
-            for other in features:
-                if _is_fahrenheit_of(cells[column.name].numbers, cells[other].numbers):
-                    twin = other
-                    break
-        if twin:
-            reason = f"{twin} once more, in °F"
-            kept.append(Column(column.name, "left out", reason, column.examples))
+            reason = _copy_of(column.name, features, cells)
+        if reason:
+            column_left_out = Column(column.name, "left out", reason, column.examples)
+            kept.append(column_left_out)
         else:
             kept.append(column)
     return kept
+
+
+def _copy_of(name: str, features: Sequence[str], cells: Mapping[str, _Cells]) -> str:
+    """Which of the other features a column repeats, as a reason; "" for none."""
+    numbers = cells[name].numbers
+    for other in features[: features.index(name)]:
+        of_other = cells[other].numbers
+        if np.isfinite(numbers).any() and np.array_equal(numbers, of_other, equal_nan=True):
+            return f"the same as {other} in every row"
+    for other in features:
+        if _is_fahrenheit_of(numbers, cells[other].numbers):
+            return f"{other} once more, in °F"
+    return ""
 
 
 FAHRENHEIT_ERROR = 1.0
@@ -916,15 +928,26 @@ def _column(name: str, cells: _Cells, times: Sequence[str], client: str | None) 
     numbers = cells.numbers[np.isfinite(cells.numbers)]
     values = _categories(cells, numbers)
     if values:
-        # Half a step around the places 0, 1, ... of the values.
-        high = len(values) - 0.5
-        return Column(name, "feature", "few texts", examples, values=values, low=-0.5, high=high)
+        return _category(name, cells, values)
     reason = _left_out(cells, numbers)
     if is_named("time", name) and cells.texts and reason != NO_CELL:
         reason = _unread_time(cells, numbers) or reason
     if reason:
         return Column(name, "left out", reason, examples)
     return _feature_of_numbers(name, examples, numbers)
+
+
+def _category(name: str, cells: _Cells, values: tuple[str, ...]) -> Column:
+    """A column of few texts: a feature, unless it names devices and so would make clusters of
+    them."""
+    examples = cells.texts[:3]
+    empty = float(cells.empty.mean())
+    if empty and is_named("client", name):
+        reason = f"named as what names clients, and {empty:.0%} of its cells are empty"
+        return Column(name, "left out", reason, examples)
+    # Half a step around the places 0, 1, ... of the values.
+    high = len(values) - 0.5
+    return Column(name, "feature", "few texts", examples, values=values, low=-0.5, high=high)
 
 
 def _feature_of_numbers(name: str, examples: tuple[str, ...], numbers: Floats) -> Column:
@@ -984,6 +1007,10 @@ def _left_out(cells: _Cells, numbers: Floats) -> str:
     return "counts the rows" if _counts_rows(cells) else ""
 
 
+_SEVERAL_VALUES = re.compile(r"[+-]?\d+([.,]\d+)?(\s*[/;|±]\s*[+-]?\d+([.,]\d+)?)+")
+"""a cell such as 120/80 or 21.5±0.3"""
+
+
 def _no_number(cells: _Cells) -> str:
     """Why none of the cells of a column is a number."""
     texts = cells.texts
@@ -996,6 +1023,8 @@ def _no_number(cells: _Cells) -> str:
         return NO_CELL
     if all(map(TWO_VALUES.fullmatch, texts)):
         return "two values in a cell: put the first part into a column of its own"
+    if all(_SEVERAL_VALUES.fullmatch(text) and not is_moment(text) for text in texts):
+        return "several values in a cell: put each into a column of its own"
     if all(map(unit_behind, texts)):
         return "numbers with a unit behind, which makes them texts: send the numbers alone"
     return "text"

@@ -84,6 +84,12 @@ BESIDE: dict[str, tuple[dict[str, Sequence[Any]], str]] = {
         {"temp_f": [round(1.8 * float(temp) + 32, 1) for temp in planted(ROWS)["temp"]]},
         "temp once more, in °F",
     ),
+    "Batteriespannung": ({"Batteriespannung": RNG.normal(3.1, 0.01, ROWS)}, "state of the device"),
+    "pressures": ({"pressures": [f"{120 + row % 9}/80" for row in range(ROWS)]}, "several values"),
+    "device": (
+        {"device": [f"d{row % 2}" if row % 9 else "" for row in range(ROWS)]},
+        "11% of its cells are empty",
+    ),
     "batch": ({"batch": [row // 200 for row in range(ROWS)]}, "counts blocks"),
     "battery": ({"battery": (100 - np.arange(ROWS) / 50).round()}, "state of the device"),
     "linkquality": ({"linkquality": RNG.integers(20, 200, ROWS)}, "state of the device"),
@@ -123,6 +129,14 @@ KEPT: dict[str, Sequence[Any]] = {
 @pytest.mark.parametrize("name", KEPT)
 def test_what_may_be_one_stays_a_feature(name: str, tmp_path: Path) -> None:
     assert features_of(plan_beside(tmp_path, {name: KEPT[name]})) == [name, "temp", "hum"]
+
+
+def test_a_copy_of_a_column_counts_once(tmp_path: Path) -> None:
+    columns = planted(ROWS)
+    file = written(tmp_path / "a.csv", {**columns, "temp_copy": columns["temp"]})
+    plan = plan_of([file], OPTIONS)
+    assert features_of(plan) == ["temp", "hum"]
+    assert reason_of(plan, "temp_copy") == "the same as temp in every row"
 
 
 def test_clients_are_several_and_every_row_is_of_one(tmp_path: Path) -> None:
