@@ -225,13 +225,14 @@ def test_a_client_restored_with_log_and_helper_spends_more_than_its_ledger_holds
 
 
 @pytest.mark.integration
+# In parts, as each has a limit of time: all rows take a quarter of an hour on a busy machine.
+@pytest.mark.parametrize("first", list(product(STATES, repeat=2)), ids="-".join)
 def test_no_loss_of_any_subset_of_the_files_makes_a_ledger_less_than_what_was_unmasked(
-    moments: Moments,
+    moments: Moments, first: tuple[str, ...]
 ) -> None:
-    every = list(filterfalse(is_beyond_telling, product(STATES, repeat=len(FILES))))
-    assert len(every) == 3**6 - 3
+    rows = [(*first, *rest) for rest in product(STATES, repeat=len(FILES) - len(first))]
     wrong = []
-    for states in every:
+    for states in filterfalse(is_beyond_telling, rows):
         try:
             check(moments, states)
         except AssertionError as found:
