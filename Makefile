@@ -12,7 +12,7 @@ export OMP_NUM_THREADS = 1
 # Tests start many processes; where nothing may be cached, each would compile shoal's Python files for itself.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help demo check test newest programs integration lint check-types bench fuzz soak audit promised screenshots release image docs kafka-start kafka-stop clean
+.PHONY: help demo check test newest programs integration lint check-types bench fuzz soak advisories audit promised screenshots release image docs kafka-start kafka-stop clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -60,6 +60,9 @@ fuzz: $(VENV)/.dev ## 10^6 changed messages, requests and files against their re
 soak: $(VENV)/.dev ## ten minutes of a federation under hostile messages, with a kill every 20 seconds for five
 	$(BIN)/python -m tests.hostile.soak
 
+advisories: $(VENV)/advisories ## refuse tested versions that have a known vulnerability (asks the advisories of the package index)
+	PYTHONPATH=$(VENV)/advisories $(BIN)/python -m pip_audit --requirement constraints.txt --no-deps --disable-pip
+
 audit: $(VENV)/.dev ## attack the privacy of clients: 20 000 trials of each attack, 1 000 kills (about an hour)
 	$(BIN)/shoal privacy audit --trials 20000 --kills 1000
 
@@ -93,6 +96,10 @@ $(BIN)/python:
 		{ echo "shoal needs Python 3.11 or later; name one: make PYTHON=/path/to/python3 $(MAKECMDGOALS)" >&2; exit 2; }
 	@$(PYTHON) -m venv $(VENV) || \
 		{ echo "this Python cannot make an environment; on Debian and Ubuntu: apt install python3-venv" >&2; exit 2; }
+
+# Beside the packages that it looks at.
+$(VENV)/advisories: | $(BIN)/python
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $@ pip-audit==2.10.1
 
 # Beside the packages of the tests, of which dp-accounting would put one back to an older version.
 $(VENV)/oracles: | $(BIN)/python
