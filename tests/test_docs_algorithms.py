@@ -18,6 +18,7 @@ from shoal.algorithms.from_counts.regimes import RegimesFromCountsOptions
 from shoal.algorithms.options import AlgorithmOptions
 from shoal.algorithms.regimes.client_half import RegimesOptions
 from shoal.algorithms.registry import rounds_algorithm, rounds_names
+from shoal.algorithms.states.options import StatesOptions
 from shoal.config.resolved import GIVEN_BY_CONTRACT
 from shoal.errors import SettingsError
 
@@ -29,6 +30,7 @@ STREAMING: dict[str, type[AlgorithmOptions]] = {
     "cluster_tree": ClusterTreeOptions,
     "density_tree": DensityTreeOptions,
     "regimes": RegimesOptions,
+    "states": StatesOptions,
     "regimes_from_counts": RegimesFromCountsOptions,
     "fcac": FcacOptions,
 }
@@ -37,6 +39,7 @@ TABLES = (
     ("cluster_tree",),
     ("density_tree",),
     ("regimes",),
+    ("states",),
     ("regimes_from_counts",),
     ("fcac",),
     ("kmeans", "fcm", "gmm", "kfed", "mufc", "ffcm", "kmeans_local", "gmm_local"),

@@ -136,7 +136,7 @@ class BlockMemory:
         self.scales = scales
         self._floor = floor
         self._reading_max = reading_max
-        self._blocks_max = blocks_max
+        self.blocks_max = blocks_max
         self.n_readings = 0
         self.n_blocks = dict.fromkeys(scales, 0)
         """blocks ever cut, those forgotten included"""
@@ -164,7 +164,7 @@ class BlockMemory:
             if n:
                 cut = self._open[first : first + n * w].reshape(n, w, self.width)
                 new = block_features(cut, self._floor).astype(self._blocks[w].dtype)
-                self._blocks[w] = np.concatenate([self._blocks[w], new])[-self._blocks_max :]
+                self._blocks[w] = np.concatenate([self._blocks[w], new])[-self.blocks_max :]
                 self.n_blocks[w] += n
                 self._cut[w] += n * w
         # What every scale has cut may go: the largest one needs rows for longest.
@@ -199,7 +199,7 @@ class BlockMemory:
             )
         for w in self.scales:
             held = arrays[f"blocks_{w}"]
-            form = (min(readings // w, self._blocks_max), n_block_features(self.width, w))
+            form = (min(readings // w, self.blocks_max), n_block_features(self.width, w))
             if held.shape != form:
                 raise InvalidState(
                     f"saved state contradicts itself: blocks of {w} readings have the shape "

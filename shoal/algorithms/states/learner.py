@@ -8,12 +8,17 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from shoal.algorithms.regimes.blocks import READING_MAX, window_features
+from shoal.algorithms.regimes.blocks import (
+    BLOCKS_MAX,
+    READING_MAX,
+    BlockMemory,
+    window_features,
+)
 from shoal.algorithms.states.axes import Axes
 from shoal.algorithms.states.cycles import shared_period
 from shoal.algorithms.states.returns import Returning, find_returning, new_memory
 from shoal.algorithms.states.segments import SHORTEST
-from shoal.algorithms.states.tiles import OVERLAP, TileMemory
+from shoal.algorithms.states.tiles import HALF_TILES_MAX, OVERLAP, TileMemory
 from shoal.algorithms.states.timeline import (
     NO_STATE,
     continued,
@@ -130,29 +135,47 @@ class StateLearner:
         length: int | None = None,
         strict: bool = False,
         evaluate_every: int = 1_000,
+        memory: int = HALF_TILES_MAX,
     ) -> None:
         """`window`: readings of a tile, None: found; `length`: readings of the whole stream, where
         they are known; `strict`: fewer false states and fewer found; `evaluate_every`: readings
-        between two evaluations, at least."""
-        self.memory = TileMemory(width, window, length)
+        between two evaluations, at least; `memory`: rows of sums that are kept, at most 1 024, and
+        blocks in proportion."""
+        half_tiles = memory // OVERLAP * OVERLAP
+        self.memory = TileMemory(width, window, length, half_tiles)
         self.runs = np.empty((0, 3), dtype=np.int64)
         """(r, 3) first reading, reading after the last, identity of each run, as of the last
         evaluation"""
         self.route = Route.SINGLE
         self._sureness = STRICT if strict else DEFAULT
         self._evaluate_every = evaluate_every
-        self._blocks = new_memory(width)
+        self._blocks = new_memory(width, BLOCKS_MAX * half_tiles // HALF_TILES_MAX)
+        self.scale = 0
+        """readings of the blocks in which states that return were found; 0 for other routes"""
         self._first = 0
         """rows before the first one that has a value: they are in no state"""
         self._seen = np.zeros(width, dtype=np.bool_)
         """columns that had a value in what is in blocks"""
         self._waiting = np.empty((0, width))
         """readings that are not in blocks yet"""
-        self._evaluated_at = 0
+        self.evaluated_at = 0
+        """readings from the first value on at the last evaluation"""
         self._next_evaluation = evaluate_every
         self._next_identity = 0
         self._view = (False, 0)
         """whether the view shown has the level, and the number of its set of kernels"""
+
+    @property
+    def blocks(self) -> BlockMemory:
+        """The latest blocks of readings, standardized by level and spread of the first ones; all of
+        them are there once window and scale are known."""
+        self._cut_blocks()
+        return self._blocks
+
+    @property
+    def unscaled(self) -> Floats:
+        """(n, d) the rows so far, while window and scale are not known yet."""
+        return self._waiting
 
     @property
     def n_readings(self) -> int:
@@ -223,7 +246,7 @@ class StateLearner:
     def evaluate(self) -> None:
         """Look for states in what is remembered."""
         n = self.memory.n_readings
-        self._evaluated_at = n
+        self.evaluated_at = n
         self._next_evaluation = n + self._interval(n)
         self._cut_blocks()
         if not n:
@@ -236,6 +259,7 @@ class StateLearner:
 
     def _show_single(self) -> None:
         self.route = Route.SINGLE
+        self.scale = 0
         self._identify(np.array([[self._first, self.n_readings, 0]], dtype=np.int64))
 
     def _show(self, view: View, returning: Returning | None) -> None:
@@ -245,15 +269,17 @@ class StateLearner:
         self._view = (view.with_level, view.kernels)
         if returning is not None:
             by_returns = self._runs_of_returns(returning)
-            share_by_returns = explained(view.tiles, state_at(by_returns, self._middles()))
+            share_by_returns = explained(view.tiles, state_at(by_returns, self.tile_middles()))
             if SEGMENTS_GAIN * share_by_returns > explained(view.tiles, view.state):
                 self.route = Route.RETURNS
+                self.scale = returning.scale
                 self._identify(by_returns)
                 return
+        self.scale = 0
         self.route = Route.SEGMENTS if view.n_states > 1 else Route.SINGLE
         self._identify(by_segments)
 
-    def _middles(self) -> Ints:
+    def tile_middles(self) -> Ints:
         """The reading in the middle of each tile."""
         return (self._first + self.memory.known()[1:] * self.memory.half).astype(np.int64)
 
@@ -359,7 +385,7 @@ class StateLearner:
         groups = features_of(known, kernels, with_level)
         axes = Axes.of(groups)
         tiles = axes.project(groups)
-        state = self.labels_at(self._middles())
+        state = self.labels_at(self.tile_middles())
         numbers = np.unique(state[state != NO_STATE])
         centres = np.stack([tiles[state == number].mean(axis=0) for number in numbers])
         ways = axes.project(features_of(other.features(), kernels, with_level))[:, None] - centres
@@ -394,8 +420,8 @@ class StateLearner:
         self._cut_blocks()
         with_level, kernels = self._view
         numbers = [
-            *(self._evaluated_at, self._next_evaluation, self._next_identity),
-            *(int(self.route), int(with_level), kernels, self._first),
+            *(self.evaluated_at, self._next_evaluation, self._next_identity),
+            *(int(self.route), int(with_level), kernels, self._first, self.scale),
         ]
         return {
             "numbers": np.array(numbers, dtype=np.int64),
@@ -410,12 +436,13 @@ class StateLearner:
         """Become the learner that `state` was of. Raises `InvalidState`."""
         numbers = arrays["numbers"].tolist()
         runs = arrays["runs"]
-        if len(numbers) != 7 or min(numbers) < 0 or runs.shape[1:] != (3,) or numbers[3] > 2:
+        if len(numbers) != 8 or min(numbers) < 0 or runs.shape[1:] != (3,) or numbers[3] > 2:
             raise InvalidState("saved state contradicts itself: its runs or numbers are impossible")
-        self._evaluated_at, self._next_evaluation, self._next_identity = numbers[:3]
+        self.evaluated_at, self._next_evaluation, self._next_identity = numbers[:3]
         self.route = Route(numbers[3])
         self._view = (bool(numbers[4]), numbers[5])
         self._first = numbers[6]
+        self.scale = numbers[7]
         self.runs = runs
         self._waiting = arrays["waiting"]
         self._seen = arrays["seen"].astype(np.bool_)

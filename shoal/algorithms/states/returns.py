@@ -35,9 +35,11 @@ EXPLAINED_MIN: Final = 0.2
 a cycle"""
 
 
-def new_memory(width: int) -> BlockMemory:
-    """A memory of blocks without readings."""
-    return BlockMemory(width, SCALES, floor=FLOOR_OF_RAW, reading_max=RAW_MAX)
+def new_memory(width: int, blocks_max: int = BLOCKS_MAX) -> BlockMemory:
+    """A memory of at most so many blocks of each length, without readings."""
+    return BlockMemory(
+        width, SCALES, floor=FLOOR_OF_RAW, reading_max=RAW_MAX, blocks_max=blocks_max
+    )
 
 
 class Returning(NamedTuple):
@@ -114,7 +116,7 @@ def columns_of(memory: BlockMemory) -> Columns:
     first readings alone may be of a night in which nothing changes.
     """
     d = memory.width
-    whole = (w for w in memory.scales if memory.n_blocks[w] <= BLOCKS_MAX)
+    whole = (w for w in memory.scales if memory.n_blocks[w] <= memory.blocks_max)
     w = next(whole, memory.scales[-1])
     blocks = memory.blocks(w)
     blocks = blocks[~np.isnan(blocks).any(axis=1)]

@@ -78,10 +78,18 @@ class TileMemory:
     Any batching of the same readings gives the same sums, bit for bit.
     """
 
-    def __init__(self, width: int, window: int | None = None, length: int | None = None) -> None:
+    def __init__(
+        self,
+        width: int,
+        window: int | None = None,
+        length: int | None = None,
+        half_tiles_max: int = HALF_TILES_MAX,
+    ) -> None:
         """`window`: readings of a tile, None: found from the first readings; `length`: readings of
-        the whole stream, where they are known."""
+        the whole stream, where they are known; `half_tiles_max`: those that are remembered, an even
+        number."""
         self.width = width
+        self.half_tiles_max = half_tiles_max
         self.window = window
         self.half = 0
         """readings of a half-tile; 0 until the first readings are there"""
@@ -109,6 +117,16 @@ class TileMemory:
     def is_started(self) -> bool:
         """Whether window and scale are known."""
         return self.half > 0
+
+    @property
+    def lags(self) -> list[int]:
+        """The lags of differences, 1, 2, 4 ... up to the window."""
+        return self._lags
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """Pairs of columns whose correlation is kept."""
+        return self._pairs()
 
     def add(self, rows: Floats) -> None:
         """Rows (n, d), NaN where missing, in the order of time."""
@@ -157,9 +175,9 @@ class TileMemory:
         )
         self._n_sums = self.width * columns + len(self._pairs())
         # In 32 bits: these are most of what a client keeps.
-        self._sums = np.zeros((HALF_TILES_MAX, self._n_sums), dtype=np.float32)
-        self._periods = np.zeros((HALF_TILES_MAX, 2), dtype=np.float32)
-        self._known = np.zeros(HALF_TILES_MAX, dtype=np.bool_)
+        self._sums = np.zeros((self.half_tiles_max, self._n_sums), dtype=np.float32)
+        self._periods = np.zeros((self.half_tiles_max, 2), dtype=np.float32)
+        self._known = np.zeros(self.half_tiles_max, dtype=np.bool_)
 
     def _tail_length(self) -> int:
         assert self.window is not None, "the window is known"
@@ -177,7 +195,7 @@ class TileMemory:
 
     def _describe_open(self) -> None:
         while len(self._open) >= self.half:
-            free = HALF_TILES_MAX - self.n_half_tiles
+            free = self.half_tiles_max - self.n_half_tiles
             count = min(len(self._open) // self.half, free, GROUP)
             if not count:
                 self._join_neighbours()
@@ -243,7 +261,7 @@ class TileMemory:
         return np.stack(columns, axis=1)
 
     def _join_neighbours(self) -> None:
-        half = HALF_TILES_MAX // 2
+        half = self.half_tiles_max // 2
         known = self._known.reshape(half, 2)
         is_known: Bools = np.logical_or(known[:, 0], known[:, 1])
         # Of two the known one counts; of two that are alike in this both do.
@@ -315,7 +333,8 @@ class TileMemory:
             "numbers": np.array(numbers + known, dtype=np.int64),
             "open": self._open.copy(),
             "tail": self._tail.copy(),
-            "latest": self._latest.copy(),
+            "latest": np.nan_to_num(self._latest),
+            "has_latest": ~np.isnan(self._latest),
             "scale": np.stack([self.mean, self.spread]),
             "sums": self._sums[: self.n_half_tiles].copy(),
             "periods": self._periods[: self.n_half_tiles].copy(),
@@ -325,7 +344,7 @@ class TileMemory:
     def restore(self, arrays: Mapping[str, AnyArray]) -> None:
         """Become the memory that `state` was of. Raises `InvalidState`."""
         numbers = arrays["numbers"].tolist()
-        if len(numbers) != 6 or min(numbers[:5]) < 0 or numbers[3] > HALF_TILES_MAX:
+        if len(numbers) != 6 or min(numbers[:5]) < 0 or numbers[3] > self.half_tiles_max:
             raise InvalidState(
                 "saved state contradicts itself: its numbers of tiles are impossible"
             )
@@ -335,7 +354,7 @@ class TileMemory:
         self.window = window or None
         self._length = None if length < 0 else length
         self._open = arrays["open"].astype(np.float64)
-        self._latest = arrays["latest"].astype(np.float64)
+        self._latest = np.where(arrays["has_latest"], arrays["latest"], np.nan)
         self.mean, self.spread = arrays["scale"].astype(np.float64)
         self.half = 0
         self.n_half_tiles = 0
@@ -383,3 +402,65 @@ def _filled(rows: Floats, latest: Floats) -> Floats:
         sources = np.concatenate([latest[[column]], values[known]])
         rows[:, column] = sources[place + 1]
     return rows
+
+
+class WindowFeatures:
+    """Level, spread, lagged differences and correlations of windows that begin at each row, and the
+    same of the tiles of a memory, for windows as long as its first tiles.
+
+    Without signs of kernels, and with lags up to half a window: of a longer one few pairs lie in
+    it.
+    """
+
+    def __init__(self, memory: TileMemory) -> None:
+        self._memory = memory
+        window = memory.window or 1
+        self._lags = [lag for lag in memory.lags if 2 * lag <= window]
+
+    def of_tiles(self) -> Floats:
+        """(n, p) of overlapping tiles."""
+        features = self._memory.features()
+        d = self._memory.width
+        lags = len(self._memory.lags)
+        spread = features.second[:, :d]
+        lagged = features.second[:, d : d + d * lags].reshape(-1, d, lags)
+        kept = lagged[:, :, : len(self._lags)].reshape(len(lagged), -1)
+        correlations = features.second[:, d + d * lags :]
+        return np.concatenate([features.level, spread, kept, correlations], axis=1)
+
+    def of_rows(self, standard: Floats, window: int) -> Floats:
+        """standard (n, d), n >= window, NaN where missing -> (n - window + 1, p); NaN where a
+        column lacks more than half of a window."""
+        d = standard.shape[1]
+        present = ~np.isnan(standard)
+        rows = np.clip(standard, -READING_MAX, READING_MAX)
+        rows = _filled(rows, np.where(present.any(axis=0), np.nan, 0.0))
+        # What comes before the first value of a column has that value.
+        rows = _filled(rows[::-1], np.zeros(d))[::-1]
+        level = _running_mean(rows, window)
+        variance = np.maximum(_running_mean(rows**2, window) - level**2, 0.0) + FLOOR
+        lagged = np.empty((len(level), d, len(self._lags)))
+        for place, lag in enumerate(self._lags):
+            squares = (rows[lag:] - rows[:-lag]) ** 2
+            lagged[:, :, place] = _running_mean(squares, window - lag)[: len(level)]
+        parts = [
+            level,
+            0.5 * np.log(variance),
+            0.5 * np.log(lagged + FLOOR).reshape(len(level), -1),
+        ]
+        for first, second in self._memory.pairs:
+            product = _running_mean(rows[:, [first]] * rows[:, [second]], window)[:, 0]
+            covariance = product - level[:, first] * level[:, second]
+            scale = np.sqrt(variance[:, first] * variance[:, second])
+            parts.append((covariance / scale)[:, None])
+        features = np.concatenate(parts, axis=1)
+        enough = _running_mean(present.astype(np.float64), window) >= 0.5
+        features[~enough.all(axis=1)] = np.nan
+        return features
+
+
+def _running_mean(values: Floats, w: int) -> Floats:
+    """(n, d) -> (n - w + 1, d) means of w successive rows."""
+    sums = np.zeros((len(values) + 1, values.shape[1]))
+    np.cumsum(values, axis=0, out=sums[1:])
+    return (sums[w:] - sums[:-w]) / w
