@@ -12,11 +12,14 @@ from shoal.algorithms.claims import Box, Claims
 from shoal.algorithms.states.client_half import StatesClient
 from shoal.algorithms.states.matching import Profile, matched_states
 from shoal.algorithms.states.messages import Header
+from shoal.algorithms.states.pooling import groups_of, means_of_states
 from shoal.algorithms.states.served import STATES
 from shoal.algorithms.streaming import Arrays, Contribution
+from shoal.config.contract import parse_contract
 from shoal.errors import InvalidData
 from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.codec import pack
+from shoal.server_node.report.description import describe
 from shoal.simulation.streaming import StreamingFederation
 from tests.estimators.test_regimes import autoregressive, dwells
 
@@ -194,7 +197,8 @@ def test_clients_that_come_to_know_their_states_one_after_the_other_share_them()
     # The other client was in the higher one most of the time.
     snapshot = absorb(2, [0.5, 0.4], [150, 50])
     assert (numbers_at(snapshot, 1), numbers_at(snapshot, 2)) == ([0, 1], [1, 0])
-    np.testing.assert_allclose(snapshot["centre"][:, 0], [(0.2 * 250 + 0.4 * 75) / 325, 0.45], 0.05)
+    # As within clients, whatever their levels.
+    np.testing.assert_allclose(np.diff(snapshot["centre"][:, 0]), 0.1)
     # What differs otherwise has numbers of its own, and a state that is new to all a further one.
     snapshot = absorb(3, [0.5, 0.9], [100, 100])
     assert numbers_at(snapshot, 3) == [2, 3]
@@ -256,6 +260,45 @@ def test_clients_that_share_states_in_two_groups_come_together_in_the_larger_one
         absorb(name, [0.2, 0.325])
     together = [numbers_at(server.snapshot(), 1 + place) for place in range(len(names))]
     assert together == [[2, 3]] * len(names)
+
+
+def test_states_are_described_as_within_clients_whatever_their_levels() -> None:
+    """A client at .2 is mostly in the higher state, and one at .8 mostly in the lower: over all
+    readings the lower state would have the higher mean."""
+    server = STATES.server({}, 1)
+    updates = ([0.2, 0.25], [100, 900]), ([0.8, 0.85], [900, 100])
+    for token, (means, counts) in enumerate(updates, 1):
+        update = update_of(token, means, counts)
+        server.absorb([Contribution(f"client {token}", 1, update)], b"")
+    snapshot = server.snapshot()
+    low, high = snapshot["centre"][:, 0]
+    np.testing.assert_allclose(low, 0.5, atol=0.03)
+    np.testing.assert_allclose(high - low, 0.05, atol=1e-6)
+    np.testing.assert_allclose(snapshot["spread"], 0.01, atol=1e-6)
+    feature = {"name": "pressure", "unit": "bar", "low": 0, "high": 10}
+    tables = {"federation": {"name": "plant"}, "features": [feature]}
+    models = [{"name": "clusters", "algorithm": "states"}]
+    contract = parse_contract({**tables, "models": models, "privacy": {"mode": "off"}})
+    described = describe(STATES.view(snapshot), contract)
+    assert [described[0].label, described[1].label] == ["pressure low", "pressure high"]
+    # A third client shares no state with them: its level is its own.
+    update = update_of(3, [0.1, 0.9], [100, 100])
+    server.absorb([Contribution("client 3", 1, update)], b"")
+    np.testing.assert_allclose(server.snapshot()["centre"][2:, 0], [0.1, 0.9], atol=1e-6)
+
+
+def test_levels_and_states_are_separated_over_clients_in_a_chain() -> None:
+    rng = np.random.default_rng(4)
+    level = rng.normal(size=(30, 2))
+    effect = rng.normal(size=(5, 2))
+    effect -= effect.mean(axis=0)
+    pairs = np.array([(one, state % 5) for one in range(30) for state in (one, one + 1)])
+    client, state = pairs.T
+    weight = rng.uniform(1, 1_000, len(pairs))
+    found = means_of_states(client, state, weight, level[client] + effect[state])
+    np.testing.assert_allclose(found - found.mean(axis=0), effect, atol=1e-3)
+    assert groups_of(client, state).tolist() == [0] * len(pairs)
+    assert groups_of(np.array([0, 1, 1, 2]), np.array([0, 1, 2, 0])).tolist() == [0, 1, 1, 0]
 
 
 def test_clients_whose_first_readings_are_equal_are_not_taken_for_each_other() -> None:

@@ -12,11 +12,10 @@ from shoal.algorithms.claims import Claims, check_moments, check_sums, require_p
 from shoal.algorithms.streaming import Arrays, ArraySpec
 from shoal.errors import InvalidData
 from shoal.kernels.arrays import AnyArray, Ints
+from shoal.kernels.constants import COUNT_MAX
 
 STATES_MAX: Final = 32
 """states of a client that are published, those with the most readings"""
-READINGS_MAX: Final = 2.0**53
-"""readings of a client that can be counted"""
 HEADER_FIELDS: Final = 5
 SPARE_READINGS: Final = 2
 """readings that an update may count besides its own: those of a client that had too few before"""
@@ -122,8 +121,7 @@ def check_update(arrays: Arrays) -> Header | None:
     _require(state.shape == (k,) and 1 <= k <= STATES_MAX and (state >= 0).all(), "state")
     _require(len(np.unique(state)) == k, "state")
     _require(arrays["count"].shape == (k,) and (arrays["count"] >= 1).all(), "count")
-    # Above this, floats no longer hold every whole number.
-    _require(arrays["count"].sum(dtype=np.float64) <= READINGS_MAX, "count")
+    _require(arrays["count"].sum(dtype=np.float64) <= COUNT_MAX, "count")
     for name in ("total", "square", "step"):
         _require(arrays[name].shape == (k, header.width), name)
         _require(np.isfinite(arrays[name]).all(), name)

@@ -14,8 +14,9 @@ from numpy.typing import ArrayLike
 
 from shoal.algorithms.half import Half, HalfState
 from shoal.algorithms.states.matching import Profile, matched_states
-from shoal.algorithms.states.messages import UPDATE, Header, check_update
+from shoal.algorithms.states.messages import SNAPSHOT, UPDATE, Header, check_update
 from shoal.algorithms.states.options import StatesOptions
+from shoal.algorithms.states.pooling import means_of_states
 from shoal.algorithms.streaming import Arrays, Contribution, Rows, check_rows
 from shoal.algorithms.view import ClusteringView, RegimeView
 from shoal.errors import InvalidData, InvalidState
@@ -46,7 +47,7 @@ class _Client:
     readings: int
     """those of all its updates"""
     number: list[int]
-    """that of each of its states, in their order"""
+    """numbers of its states, in their order"""
     profile: Profile
 
     def number_of(self) -> dict[int, int]:
@@ -312,7 +313,7 @@ class StatesServer(Half[StatesOptions, StatesServerState]):
         window = int(np.median(windows)) if windows and len(numbers) > 1 else 0
         evaluated = any(header.evaluated for header in headers)
         provisional = len(numbers) > 1 and n_changes < CHANGES_MIN
-        return {
+        arrays = {
             "header": np.array([window, n_changes, evaluated, provisional], dtype=np.int64),
             "identity": np.array(numbers, dtype=np.int64),
             **pooled,
@@ -321,43 +322,49 @@ class StatesServer(Half[StatesOptions, StatesServerState]):
             **self._owners(place),
             **self._ended(place),
         }
+        return {name: arrays[name] for name in SNAPSHOT}
 
     def _pooled(self, place: Mapping[int, int]) -> dict[str, AnyArray]:
         """What all clients have of each state, at the place of its number."""
         c = len(place)
         d = self._width or self._given_width or 0
-        mass = np.zeros(c)
-        moments = np.zeros((3, c, d))
         dwells = np.zeros((c, 2))
         changes = np.zeros((c, c))
-        clients = np.zeros(c, dtype=np.int64)
         # By name: sums of floats depend on their order, and clients join in any.
-        for _, client in sorted(self._clients.items()):
-            at = np.array([place[number] for number in client.number], dtype=np.int64)
-            readings = client.mass()
-            weight = (readings / client.arrays["count"])[:, None]
-            mass[at] += readings
-            for part, name in enumerate(("total", "square", "step")):
-                moments[part, at] += client.arrays[name] * weight
+        clients = [client for _, client in sorted(self._clients.items())]
+        owner = np.repeat(np.arange(len(clients)), [len(client.number) for client in clients])
+        at = np.array([place[n] for client in clients for n in client.number], dtype=np.int64)
+        for client in clients:
+            own = np.array([place[number] for number in client.number], dtype=np.int64)
             # A client has no more dwells and changes than readings, whatever it claims.
             count = client.arrays["count"].sum(dtype=np.float64)
             part_read = min(1.0, client.readings / float(count))
-            dwells[at] += client.arrays["dwells"] * part_read
-            changes[np.ix_(at, at)] += client.arrays["change"] * part_read
-            clients[at] += 1
-        centre, square, step = moments / mass[:, None]
-        variance = np.maximum(square - centre**2, 0.0)
+            dwells[own] += client.arrays["dwells"] * part_read
+            changes[np.ix_(own, own)] += client.arrays["change"] * part_read
+        none = np.empty((0, d))
+        weight = np.concatenate([np.empty(0), *(client.mass() for client in clients)])
+        mean = np.concatenate([none, *(client.profile.mean for client in clients)])
+        variance = np.concatenate([none, *(client.profile.variance for client in clients)])
+        step = np.concatenate([none, *(client.profile.step for client in clients)])
+        mass = np.zeros(c)
+        np.add.at(mass, at, weight)
+        # Within clients: what differs between them is their level, and no state.
+        within = np.zeros((2, c, d))
+        np.add.at(within[0], at, variance * weight[:, None])
+        np.add.at(within[1], at, step * weight[:, None])
+        variance = within[0] / mass[:, None]
+        step = within[1] / mass[:, None]
         known = (variance > 0) & (step > 0)
         rough = np.zeros((c, d))
         rough[known] = 0.5 * np.log(step[known] / variance[known])
         return {
-            "centre": centre,
+            "centre": means_of_states(owner, at, weight, mean),
             "centre_mass": mass,
             "spread": np.sqrt(variance),
             "rough": rough,
             "dwell": dwells[:, 1] / np.where(dwells[:, 0] > 0, dwells[:, 0], 1.0),
             "changes": changes,
-            "clients": clients,
+            "clients": np.bincount(at, minlength=c).astype(np.int64),
         }
 
     def _owners(self, place: Mapping[int, int]) -> dict[str, AnyArray]:
