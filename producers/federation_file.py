@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.config.base import DAY_S, client_name_of, given_client_name
+from shoal.config.base import DAY_S, client_name_of, given_client_name, shown_client_name
 from shoal.producers.columns import Column, Understood
 from shoal.producers.features import UNITS
 from shoal.producers.sheet import LISTED
@@ -178,10 +178,25 @@ def _processes(plan: Plan) -> list[str]:
         f"pool_clients = {min(plan.clients, 5)}",
         "pool_s = 10.0",
         "snapshot_updates = 5",
+        *_client_names(plan),
         "",
         "[events]",
         f"folder = {_toml(f'{plan.name}/events')}",
     ]
+
+
+def _client_names(plan: Plan) -> list[str]:
+    """What the data call the clients that have another name, for people to read."""
+    # The file is given to all clients: names of people are not for them.
+    if plan.subjects.are_people:
+        return []
+    lines = []
+    for text in plan.understood.clients:
+        name = client_name_of(text)
+        shown = shown_client_name(text)
+        if shown and shown != name:
+            lines.append(f"{_toml(name)} = {_toml(shown)}")
+    return ["", "[server.client_names]", *lines] if lines else []
 
 
 def _limits(plan: Plan) -> list[str]:

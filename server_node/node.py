@@ -455,6 +455,7 @@ class ServerNode:
             quarantined=self._quarantine.clients(),
             lag_records=lag,
             regions=self._hierarchy.regions,
+            client_names=self._settings.client_names,
         )
 
     def _wait_s(self, timeout_s: float) -> float:

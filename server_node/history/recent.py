@@ -76,12 +76,13 @@ class RecentHistory:
         moved = f"{low} to {high} %" if low != high else f"{low} %"
         return f"{moved} in {duration(self.step_s * len(self.shares[identity]))}"
 
-    def feeding_text(self, identity: int) -> str:
+    def feeding_text(self, identity: int, client_names: Mapping[str, str]) -> str:
         """Clients that feed a cluster, such as "client-2 48 %, client-1 30 % and 3 others"; empty
-        where none does."""
+        where none does. `client_names` are those shown in the place of clients."""
         clients = self.feeding.get(identity, ())
         named = ", ".join(
-            f"{client} {100 * share:.0f} %" for client, share in clients[:CLIENTS_NAMED_MAX]
+            f"{client_names.get(client, client)} {100 * share:.0f} %"
+            for client, share in clients[:CLIENTS_NAMED_MAX]
         )
         others = len(clients) - CLIENTS_NAMED_MAX
         if others <= 0:

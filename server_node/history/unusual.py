@@ -152,7 +152,7 @@ class UnusualWatch:
         starts = range(first, upto, COARSE_S)
         known: dict[int, HalfHour] = {}
         findings = []
-        for start in sorted(_read(published, model, starts, known)):
+        for start in sorted(read_half_hours(published, model, starts, known)):
             days = _likes(published, model, start, known)
             finding = self._compare(start, days, known[start].clusters, clusters, per_month)
             if finding is not None:
@@ -284,13 +284,13 @@ def _likes(
 ) -> list[Shares]:
     """The shares of the same half hour of earlier days of the same kind, with the same clients."""
     times = like_times(start)
-    _read(published, model, times, known)
+    read_half_hours(published, model, times, known)
     here = known[start].clients
     there = [known[at] for at in times if at in known]
     return [day.clusters for day in there if day.clusters and same_clients(here, day.clients)]
 
 
-def _read(
+def read_half_hours(
     published: PublishedHistory, model: str, starts: Iterable[int], known: dict[int, HalfHour]
 ) -> list[int]:
     """Read these half hours into `known`, and return the starts of those that have readings."""

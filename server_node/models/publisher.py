@@ -4,7 +4,7 @@ snapshot."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,7 @@ from shoal.server_node.history.attribution import (
     WaitingUpdates,
     points_compared,
 )
+from shoal.server_node.history.newest_day import NewestDay
 from shoal.server_node.history.recorder import Recorder
 from shoal.server_node.history.sources import NOTHING_PUBLISHED, PublishedHistory
 from shoal.server_node.history.times import Times
@@ -45,6 +46,7 @@ from shoal.server_node.report.lineage.places import (
     carried_by_place,
     without_nodes,
 )
+from shoal.server_node.report.lineage.policy import DEFAULT_POLICY
 from shoal.server_node.report.lineage.published import lineage_of, published_identities
 from shoal.server_node.report.lineage.step import advance
 from shoal.server_node.report.parts import Parts
@@ -163,8 +165,10 @@ class ModelPublisher:
         self._published_history = published_history
         self._unusual_per_month = 0.0 if settings is None else settings.unusual_per_month
         self._unlike_per_month = 0.0 if settings is None else settings.unlike_per_month
+        self._client_names = {} if settings is None else settings.client_names
         self._watch = UnusualWatch()
         self._unlike = UnlikeWatch()
+        self._newest_day = NewestDay()
         self._times = Times()
         self._parts = Parts()
         self._uncounted = WaitingUpdates(self._contract.bounds.circular)
@@ -348,6 +352,7 @@ class ModelPublisher:
         self._recorder.begin_again()
         self._watch = UnusualWatch()
         self._unlike = UnlikeWatch()
+        self._newest_day = NewestDay()
         self._times = Times()
         self._parts.begin_again()
 
@@ -434,7 +439,15 @@ class ModelPublisher:
         described = {}
         if changes:
             described = describe(view, self._contract, lineage.times)
-        events = event_messages(self._contract, snapshot, self.lineage, lineage, changes, described)
+        events = event_messages(
+            self._contract,
+            snapshot,
+            self.lineage,
+            lineage,
+            changes,
+            described,
+            self._client_names,
+        )
         self._remember(snapshot, lineage, events)
         self.lineage = lineage
         self.counts.changed = []
@@ -507,7 +520,7 @@ class ModelPublisher:
         if self.counts.newest_reading_at is not None:
             # The clock of a sensor may be ahead.
             at = min(self.counts.newest_reading_at, now)
-        lineage, events = advance(before, view, readings, at)
+        lineage, events = self._lasting_moves(*advance(before, view, readings, at))
         # By the snapshot that has learnt from them: by the one before, the first readings of a
         # cluster would fall to others. Before any cluster is known they wait for the first.
         if lineage.of_number:
@@ -524,6 +537,37 @@ class ModelPublisher:
         events = events + asked + self._unusual_events(lineage, at)
         events = events + self._unlike_events(lineage, at)
         return lineage.with_times(times), events
+
+    def _lasting_moves(
+        self, lineage: Lineage, events: Sequence[ClusterEvent]
+    ) -> tuple[Lineage, list[ClusterEvent]]:
+        """The lineage and its events but for those of shares that have moved no further than they
+        do by day and night, or at weekends; the others have the share of the newest day, and the
+        usual one."""
+        kept = []
+        clusters = dict(lineage.clusters)
+        for event in events:
+            if event.kind is not EventKind.SHARE_MOVED:
+                kept.append(event)
+                continue
+            newest = self._recorder.newest(COARSE_S)
+            self._newest_day.read(self._published_history, self._model.name, newest)
+            # A cluster from which another one has parted has lost that one's share, and another
+            # event says so.
+            since = max(
+                cluster.since
+                for cluster in lineage.known
+                if event.identity in {cluster.identity, cluster.parent}
+            )
+            shares = self._newest_day.share(event.identity, since)
+            if shares is not None and abs(shares[0] - shares[1]) >= DEFAULT_POLICY.share_moved:
+                kept.append(replace(event, share=shares[0], share_before=shares[1]))
+                continue
+            # It is looked at again with the next snapshot: what is not known to last may last.
+            clusters[event.identity] = clusters[event.identity].having(
+                reported_share=event.share_before
+            )
+        return replace(lineage, clusters=clusters), kept
 
     def _unusual_events(self, lineage: Lineage, at: float) -> list[ClusterEvent]:
         """Events of shares that are unusual, or usual again, but for those of clusters that raise

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -156,7 +157,16 @@ def anomalies(
     if json_:
         click.echo(as_json(plain(anomalies_view(found, chance))))
     else:
-        click.echo("\n".join(lines_of(found, chance)))
+        click.echo("\n".join(lines_of(_titled(found, config.server.client_names), chance)))
+
+
+def _titled(anomalies: Anomalies, names: Mapping[str, str]) -> Anomalies:
+    """The same with the names that the owners of clients gave them."""
+    clients = [
+        replace(anomaly, client=names.get(anomaly.client, anomaly.client))
+        for anomaly in anomalies.clients
+    ]
+    return replace(anomalies, clients=clients)
 
 
 def _seconds(moment: datetime | None) -> float | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +26,7 @@ from shoal.runtime.logs import open_federation_log
 from shoal.server_node.history.changes import (
     CHANCE,
     Begun,
+    ByClient,
     Changes,
     Ended,
     Moved,
@@ -368,16 +370,28 @@ def changes(  # noqa: PLR0913, PLR0917 - one argument for each option
         before = (_seconds(before_from), _seconds(before_to))
         found = logged_changes(log, config.resolved, chosen, after, before)
     if form in FORMATS and out is not None:
-        draw_changes(found, contract, chance, out)
+        draw_changes(_titled(found, config.server.client_names), contract, chance, out)
     elif form == "json":
         _write(_json_text(found, chance), out)
     else:
-        _write("\n".join(lines_of(found, chance)), out)
+        titled = _titled(found, config.server.client_names)
+        _write("\n".join(lines_of(titled, chance)), out)
     chances = [difference.chance for difference in found.moved] + [
         difference.chance for difference in found.shares
     ]
     moved = sum(known_chance < chance for known_chance in chances)
     note_written(out, len(found.new) + len(found.gone) + moved, "change")
+
+
+def _titled(found: Changes, names: Mapping[str, str]) -> Changes:
+    """The same with the names that the owners of clients gave them."""
+    new = [replace(begun, clients=_titles(begun.clients, names)) for begun in found.new]
+    shares = [replace(share, clients=_titles(share.clients, names)) for share in found.shares]
+    return replace(found, new=new, shares=shares)
+
+
+def _titles(clients: ByClient, names: Mapping[str, str]) -> ByClient:
+    return [(names.get(client, client), share) for client, share in clients]
 
 
 def _json_text(found: Changes, chance: float) -> str:

@@ -8,7 +8,7 @@ immutable, and the file of the history, which may be read by any thread.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -108,7 +108,7 @@ class Reports:
         """The clustering of a model by its newest snapshot; without clusters before the first."""
         model = model_status(status, name)
         report = self._report_of(name)
-        built = report.clustering(model, status.contract)
+        built = report.clustering(model, status)
         beside = self._beside(status, model, report)
         return built if beside is None else replace(built, beside=beside)
 
@@ -157,7 +157,7 @@ class _ModelReport:
         self._state: tuple[Snapshot, str] | None = None
         self._beside: tuple[Snapshot, Snapshot, Beside | None] | None = None
 
-    def clustering(self, model: ModelStatus, contract: ResolvedContract) -> Clustering:
+    def clustering(self, model: ModelStatus, status: ServerStatus) -> Clustering:
         """The clustering of the newest snapshot."""
         built = self._built
         is_new = (
@@ -168,7 +168,8 @@ class _ModelReport:
             or built.unlike != model.unlike
         )
         if built is None or is_new:
-            clustering = clustering_of(model, contract, self._past(model, contract))
+            past = self._past(model, status.contract)
+            clustering = clustering_of(model, status.contract, past, status.client_names)
             built = _Built(model.snapshot, model.lineage, model.unusual, model.unlike, clustering)
             self._built = built
         return built.clustering
@@ -312,12 +313,14 @@ def clients_of(status: ServerStatus, listed: Iterable[ClientStatus]) -> list[Cli
     quarantined: dict[str, list[str]] = {}
     for entry in status.quarantined:
         quarantined.setdefault(entry.client, []).append(entry.model)
-    return [_client(client, sorted(quarantined.get(client.client, ()))) for client in listed]
+    names = status.client_names
+    return [_client(client, names, sorted(quarantined.get(client.client, ()))) for client in listed]
 
 
-def _client(client: ClientStatus, quarantined: Sequence[str]) -> Client:
+def _client(client: ClientStatus, names: Mapping[str, str], quarantined: Sequence[str]) -> Client:
     return Client(
         client=client.client,
+        title=names.get(client.client, client.client),
         last_seen=round(client.last_seen, 1),
         updates=client.updates,
         readings=client.readings,

@@ -61,10 +61,19 @@ class Past:
 
 
 NO_PAST: Final = Past()
+NO_NAMES: Final[Mapping[str, str]] = {}
 
 
-def clustering_of(model: ModelStatus, contract: ResolvedContract, past: Past) -> Clustering:
-    """The clustering of the newest snapshot; without clusters before the first one."""
+def clustering_of(
+    model: ModelStatus,
+    contract: ResolvedContract,
+    past: Past,
+    client_names: Mapping[str, str] = NO_NAMES,
+) -> Clustering:
+    """The clustering of the newest snapshot; without clusters before the first one.
+
+    `client_names` are those that sentences have in the place of clients.
+    """
     snapshot = model.snapshot
     recent = past.recent
     clusters: list[Cluster] = []
@@ -77,7 +86,7 @@ def clustering_of(model: ModelStatus, contract: ResolvedContract, past: Past) ->
         if counted is not None and view.counted is not None:
             counted = counted.told_by(_counted_by_model(view.counted, model.lineage))
             past = replace(past, counted=counted)
-        clusters = clusters_of(view, model.lineage, contract, past)
+        clusters = clusters_of(view, model.lineage, contract, past, client_names)
         single_nodes = _single_nodes(view, model.lineage)
         regimes = _regimes(view.regimes, model.lineage, snapshot.reading_s)
         rules = prediction_rules(snapshot, model.lineage, contract)
@@ -106,7 +115,11 @@ def clustering_of(model: ModelStatus, contract: ResolvedContract, past: Past) ->
 
 
 def clusters_of(
-    view: ClusteringView, lineage: Lineage, contract: ResolvedContract, past: Past = NO_PAST
+    view: ClusteringView,
+    lineage: Lineage,
+    contract: ResolvedContract,
+    past: Past = NO_PAST,
+    client_names: Mapping[str, str] = NO_NAMES,
 ) -> list[Cluster]:
     """The known clusters of a snapshot, the heaviest first, of equal ones the oldest."""
     described = describe(view, contract.contract, lineage.times)
@@ -120,6 +133,7 @@ def clusters_of(
             described.get(number_of.get(cluster.identity, -1)),
             contract,
             past,
+            client_names,
             dwell_of.get(cluster.identity),
             nodes_of[cluster.identity],
         )
@@ -132,6 +146,7 @@ def _cluster(
     description: Description | None,
     contract: ResolvedContract,
     past: Past,
+    client_names: Mapping[str, str],
     dwell: float | None,
     nodes: int,
 ) -> Cluster:
@@ -164,7 +179,7 @@ def _cluster(
         trend=_trend(trend),
         trend_text="" if recent is None else recent.trend_text(identity),
         fed_by=[Feed(client=client, share=round(share, 3)) for client, share in feeding],
-        fed_by_text="" if recent is None else recent.feeding_text(identity),
+        fed_by_text="" if recent is None else recent.feeding_text(identity, client_names),
     )
 
 

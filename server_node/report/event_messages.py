@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from shoal.config.contract import Contract, category_text
@@ -31,11 +32,13 @@ def event_messages(
     after: Lineage,
     events: Sequence[ClusterEvent],
     described: Mapping[int, Description],
+    client_names: Mapping[str, str],
 ) -> list[ClusterEventMessage]:
     """The messages of the events that came with `snapshot`, in their order.
 
     `before` is the lineage of the snapshot before, for clusters that have ended since; `described`
-    is by the numbers of the snapshot.
+    is by the numbers of the snapshot; `client_names` are those that sentences have in the place of
+    clients.
     """
     numbers = {identity: number for number, identity in after.of_number.items()}
     clusters = {**before.clusters, **after.clusters}
@@ -55,6 +58,10 @@ def event_messages(
         if share_before is not None:
             # Sums of shares may be above 1 by rounding.
             share_before = min(1.0, share_before)
+        client = client_names.get(event.client, event.client)
+        words = sentence(
+            replace(event, client=client), title(cluster, label), title(other), snapshot.reading_s
+        )
         messages.append(
             ClusterEventMessage(
                 # Made of what the log decides: an event that is published again after a kill has
@@ -70,7 +77,7 @@ def event_messages(
                 cluster=event.identity,
                 name=cluster.name,
                 label=label,
-                text=sentence(event, title(cluster, label), title(other), snapshot.reading_s),
+                text=words,
                 other=event.other,
                 other_name="" if other is None else other.name,
                 muted=cluster.muted(snapshot.made_at),
@@ -130,7 +137,9 @@ def sentence(
         EventKind.USUAL_AGAIN: (
             f"is usual again for this time of day: {ratio(event.share)} of the readings"
         ),
-        EventKind.SHARE_MOVED: f"has moved from {before} to {share}",
+        EventKind.SHARE_MOVED: (
+            f"has {ratio(event.share)} of the readings of a day, {before} is usual at these times"
+        ),
         EventKind.DWELL_MOVED: f"lasts {dwell} at a stretch, before {dwell_before}",
     }
     return f"{cluster} {ends[event.kind]}"

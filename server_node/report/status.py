@@ -130,6 +130,8 @@ class ServerStatus:
     """the regions below, those below another one after it"""
     remark: str = ""
     """further facts that people must know of the noise of this run"""
+    client_names: Mapping[str, str] = field(default_factory=dict)
+    """client -> name that its owner gave it, of those that people are shown under another name"""
     ended: bool = False
     """whether the source of all readings has ended, and they are learnt: no client is expected to
     send more"""

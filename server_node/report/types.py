@@ -476,6 +476,9 @@ class Client:
     """A client as the server knows it: from its updates alone."""
 
     client: str
+    title: str
+    """name that people are shown: the one its owner gave it (`[server.client_names]`), else
+    `client`"""
     last_seen: float
     """time at which its newest update came, seconds since 1970, by the server's clock"""
     updates: Count

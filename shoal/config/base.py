@@ -15,6 +15,8 @@ from pydantic_core import ErrorDetails
 from shoal.errors import SettingsError
 
 NAME_PATTERN = r"[a-z0-9]([a-z0-9_-]{0,62}[a-z0-9])?"
+CLIENT_NAME_CHARS = 64
+"""characters of the name that people are shown for a client"""
 NAME_FORMAT = "1 to 64 of a-z, 0-9, - and _, not beginning or ending with - or _"
 DAY_S = 86400.0
 ERRORS_SHOWN_MAX = 10
@@ -174,6 +176,12 @@ def client_name_of(text: str) -> str:
     # Bytes that are no UTF-8 are lone surrogates in a text, which a plain encoding refuses.
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
     return f"{similar_name(text) or 'client'}-{digest}"
+
+
+def shown_client_name(text: str) -> str:
+    """The text that data have for a client as people are shown it: printable, and not too long."""
+    printable = "".join(letter for letter in text if letter.isprintable())
+    return printable.strip()[:CLIENT_NAME_CHARS].strip()
 
 
 def given_client_name(text: str) -> str:

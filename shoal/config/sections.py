@@ -10,7 +10,15 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from shoal.config.base import DAY_S, NAME_FORMAT, NAME_PATTERN, FilePath, Settings
+from shoal.config.base import (
+    CLIENT_NAME_CHARS,
+    DAY_S,
+    NAME_FORMAT,
+    NAME_PATTERN,
+    FilePath,
+    Settings,
+    shown_client_name,
+)
 from shoal.config.limits import MIB, UPDATE_BYTES_MAX
 
 
@@ -327,6 +335,12 @@ class ServerSettings(Settings):
         description="the clients whose updates are processed, others are rejected; none: any. In "
         "the environment, with commas between them",
     )
+    client_names: dict[str, str] = Field(
+        default_factory=dict,
+        description="client = name that its owner gave it, such as `Büro Süd`, which page, "
+        "commands and events show in its place; `shoal init` writes those that files have and "
+        "clients cannot, but none of people",
+    )
     regions: tuple[str, ...] = Field(
         default=(),
         strict=False,
@@ -400,6 +414,17 @@ class ServerSettings(Settings):
         for name in names:
             if not re.fullmatch(NAME_PATTERN, name):
                 raise ValueError(f"{name[:64]!r} is no name of a client or region: {NAME_FORMAT}")
+        return names
+
+    @field_validator("client_names")
+    @classmethod
+    def _are_shown_names(cls, names: dict[str, str]) -> dict[str, str]:
+        cls._are_client_names(tuple(names))
+        for client, name in names.items():
+            if name != shown_client_name(name) or not name:
+                raise ValueError(
+                    f"the name of {client} is 1 to {CLIENT_NAME_CHARS} printable characters"
+                )
         return names
 
     @field_validator("allowed_hosts")

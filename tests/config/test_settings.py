@@ -112,6 +112,14 @@ def test_settings_are_not_part_of_the_contract(tmp_path: Path) -> None:
             "[log]: log address 'pigeon:loft': must begin with one of kafka:",
         ),
         ('[log]\naddress = "kafka:a:1"', "[log]: log address kafka:a:1: must be kafka://host:port"),
+        (
+            '[server.client_names]\nroof = "D\\u0007ach"',
+            "[server]: client_names: the name of roof is 1 to 64 printable characters",
+        ),
+        (
+            '[server.client_names]\n"Büro" = "Büro"',
+            "[server]: client_names: 'Büro' is no name of a client or region",
+        ),
         ("[log]\ntls = true", "[log]: tls: unknown name; remove it or correct its spelling"),
         ('[log]\naddress = "kafka://a:1"\ntls = 1', "[log]: tls: should be a valid boolean"),
         (

@@ -253,6 +253,32 @@ def test_events_of_the_federation_have_the_times_of_readings_and_are_the_same_ev
         assert START < event["at"] < START + DAYS * DAY_S, "times are those of readings"
 
 
+def test_every_event_of_the_federation_has_a_cause_in_the_truth(rooms: Rooms) -> None:
+    [model] = rooms.get("/v1/status?model=clusters")["models"]
+    used = rooms.cluster_at(Light=500.0)["identity"]
+    causes = set()
+    for event in model["clustering"]["events"]:
+        day = (event["at"] - START) / DAY_S
+        kind = event["kind"]
+        if day < 3:
+            assert kind == "birth", event["text"]
+            causes.add("begin")
+        elif STUCK_DAY < day < STUCK_DAY + 7:
+            # A day of an empty office with the sound of a used one is a state that goes again.
+            assert kind in {"birth", "quiet", "gone", "merged"}, event["text"]
+            causes.add("stuck")
+        elif EXCHANGE_DAY < day < EXCHANGE_DAY + 10:
+            assert kind in {"parted", "unlike_others"}, event["text"]
+            assert kind == "parted" or f"client {MEETING_ROOM} is" in event["text"]
+            causes.add("exchanged")
+        else:
+            assert HOLIDAYS.start < day <= HOLIDAYS.stop + 2, event["text"]
+            assert kind in {"quiet", "returned", "share_moved"}, event["text"]
+            assert event["cluster"] == used, event["text"]
+            causes.add("holiday")
+    assert causes == {"begin", "stuck", "exchanged", "holiday"}
+
+
 def anomalies(rooms: Rooms, first: float, end: float) -> tuple[dict[str, Any], str]:
     """What the page's API and the command say of a span: the same."""
     span = f"from={first:.0f}&to={end:.0f}"

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from shoal.config.base import client_name_of
 from shoal.config.settings import load_config
 from shoal.errors import InvalidData, SettingsError, ShoalError
 from shoal.privacy.imperfect import step_of
@@ -104,6 +105,10 @@ def test_one_command_understands_a_file_and_writes_one_that_runs(folder: Path) -
     ):
         assert said in result.output
     assert "'Büro' is buro-" in result.output
+    assert config.server.client_names == {
+        client_name_of("Büro"): "Büro",
+        client_name_of("Flur"): "Flur",
+    }
     assert "--name Flur " in result.output, "every command takes the real names"
 
 

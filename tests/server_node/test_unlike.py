@@ -274,7 +274,7 @@ def test_the_event_names_the_client_and_says_how_it_differs() -> None:
 def test_a_server_publishes_the_event_once_and_shows_it_as_metric_and_in_the_report(
     tmp_path: Path,
 ) -> None:
-    site = ServerFixture(tmp_path, snapshot_updates=1)
+    site = ServerFixture(tmp_path, snapshot_updates=1, client_names={"garage": "Garage Süd"})
     site.clock.now = START + 400.0 * DAY_S
     clients = ("attic", "cellar", "garage", "kitchen")
     sequence = 0
@@ -323,7 +323,7 @@ def test_a_server_publishes_the_event_once_and_shows_it_as_metric_and_in_the_rep
     ]
     events = unlike_events(site)
     assert [(event.client, event.cluster) for event in events] == [("garage", known)]
-    assert "client garage is unlike all others" in events[0].text
+    assert "client Garage Süd is unlike all others" in events[0].text
     site.run()
     assert unlike_events(site) == events, "found once"
 

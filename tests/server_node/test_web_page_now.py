@@ -26,6 +26,7 @@ from shoal.server_node.history.store import (
 )
 from shoal.server_node.outputs.web import page_server
 from shoal.server_node.report.status import ClientStatus, RecentEvent, ServerStatus, StatusBoard
+from tests.server_node.test_anomalies import HOT, NIGHT, OUTAGE, RATE, Office
 from tests.server_node.web_browser import Browser, Tab
 from tests.server_node.web_page_checks import LOWEST_TEXT_CONTRAST, OVERFLOWING
 from tests.server_node.web_statuses import NOW, a_contract, a_snapshot, a_status, some_nodes
@@ -206,6 +207,63 @@ def test_what_is_unusual_new_and_inactive_is_marked_by_a_sign_and_words(
             "[...document.querySelectorAll('#answers .warn .sign')].map(sign => sign.textContent)"
         )
         assert tab.value_of(signs) == ["!", "!", "!"]
+
+
+def test_clients_have_the_names_that_their_owners_gave_them(
+    browser: Browser, tmp_path: Path
+) -> None:
+    shown_name = 'Büro <b id="planted">Süd</b> & "Nord"'
+    past = history(tmp_path, {0: 60, 1: 20, 2: 20}, {0: 60, 1: 20, 2: 20})
+    inactive = (ClientStatus("attic", NOW - 500, 3, 30, 0.0), ACTIVE[1])
+    status = the_status(clients=inactive, client_names={"attic": shown_name})
+    with shown(browser, status, past) as (tab, _):
+        answers = tab.value_of(ANSWERS)
+        assert answers["Complete?"][1].startswith(f"{shown_name} inactive; 1 of 2 clients")
+        assert answers["Complete?"][1].endswith(f" are those of {shown_name}.")
+        rows = "[...document.querySelectorAll('#clients tbody .name')].map(of => of.textContent)"
+        assert sorted(tab.value_of(rows)) == sorted([shown_name, "cellar"])
+        feeds = "[...document.querySelectorAll('#feeds tbody th')].map(of => of.textContent)"
+        assert tab.value_of(feeds) == [shown_name, "cellar"]
+        fed_by = "document.body.innerText.includes('attic')"
+        assert tab.value_of(fed_by) is False, "nowhere is it called otherwise"
+        assert tab.value_of("document.getElementById('planted')") is None
+
+
+def test_what_was_unusual_in_the_time_shown_is_listed_once_it_is_asked_for(
+    browser: Browser, tmp_path: Path
+) -> None:
+    office = Office(CONTRACT)
+    hot = office.within(OUTAGE)
+    office.cells[hot, 2, NIGHT] = 0
+    office.cells[hot, 2, HOT] = RATE
+    _, *bins = office.messages()
+    names = HistoryNames(
+        *office.origin, ["attic", "cellar", "server"], [[HOT, "", "warm high"], [NIGHT, "", ""]]
+    )
+    store = HistoryStore(resolve(CONTRACT), tmp_path / HISTORY_FILE)
+    ended = OUTAGE.end + 5 * 3600
+    fine = a_bin(ended - COARSE_S, {NIGHT: 90}, FINE_S)
+    kept = [counted for counted in bins if counted.start < ended]
+    store.apply([HistoryRecord(message.record_key, message) for message in (names, *kept, fine)])
+    store.close()
+    three = (*ACTIVE, ACTIVE[0]._replace(client="server"))
+    status = the_status(clients=three, client_names={"server": "Büro <Süd>"})
+    with shown(browser, status, HistoryReader(tmp_path / HISTORY_FILE)) as (tab, _):
+        lines = "[...document.querySelectorAll('#unusual-list li')].map(line => line.textContent)"
+        tab.until("document.querySelector('#overview path') !== null")
+        assert tab.value_of(lines) == []
+        tab.value_of("document.querySelector('#unusual-panel summary').click()")
+        tab.until("document.getElementById('unusual-note').textContent !== ''")
+        note = "document.getElementById('unusual-note').textContent"
+        assert tab.value_of(note).startswith("There are too few earlier times like it (0)")
+        day = "[...document.querySelectorAll('#spans button')].find(of => of.title === '1 day')"
+        tab.value_of(f"{day}.click()")
+        tab.until(f"{lines}.length > 0")
+        assert tab.value_of(note).startswith("Nothing else has a chance below 1 %, of ")
+        first, *_ = tab.value_of(lines)
+        # Of the bins of six hours that the day touches, 30 hours.
+        said = "Büro <Süd>: cluster 3 (warm high), 10 %, expected 0 % of its readings; chance "
+        assert first.startswith(said), first
 
 
 def test_a_source_that_has_ended_is_no_fault(browser: Browser, tmp_path: Path) -> None:

@@ -353,6 +353,13 @@ def test_whole_percents_add_up_to_those_of_the_sum(
     assert [percent for _, percent in whole_percents(list(enumerate(shares)))] == percents
 
 
+def test_the_name_that_an_owner_gave_a_client_is_its_title() -> None:
+    status = a_status(a_contract(2), client_names={"roof": "Dach, Büro Süd"})
+    clients = [ClientStatus("roof", NOW, 1, 1, 1.0), ClientStatus("hall", NOW, 1, 1, 1.0)]
+    titles = [(client.client, client.title) for client in clients_of(status, clients)]
+    assert titles == [("roof", "Dach, Büro Süd"), ("hall", "hall")]
+
+
 def test_a_client_is_inactive_after_three_of_its_usual_intervals_and_half_a_minute() -> None:
     clients = [
         ClientStatus("fast", NOW, 1, 1, 1.0, 2.0),

@@ -40,7 +40,10 @@ MOVED_SHARE = 0.02
 """of all readings, between two snapshots: the more there are, the longer is the change"""
 LATER = {
     f"/{name}.js"
-    for name in ("overview", "histograms", "map", "details", "clusters", "clients", "regimes")
+    for name in (
+        *("overview", "unusual", "histograms", "map"),
+        *("details", "clusters", "clients", "regimes"),
+    )
 }
 """scripts that the page imports when it needs them, after the first picture"""
 NEWEST = int(NOW) // COARSE_S * COARSE_S

@@ -158,7 +158,17 @@ SCRIPTS = (
         "sorting",
         "map_panel",
     ),
-    *("overview", "histograms", "map", "details", "clusters", "clients", "regimes", "cycles"),
+    *(
+        "overview",
+        "histograms",
+        "map",
+        "details",
+        "clusters",
+        "clients",
+        "regimes",
+        "cycles",
+        "unusual",
+    ),
 )
 FILES = {
     "/": ("page.html", "text/html"),

@@ -32,7 +32,8 @@ class EventKind(StrEnum):
     UNMUTED = "unmuted"
     """it raises alerts again"""
     SHARE_MOVED = "share_moved"
-    """its share of the recent readings has changed from `share_before` to `share`"""
+    """its share of the recent readings has moved, and by more than it does by day and night or at
+    weekends: `share` of the readings of the newest day, where `share_before` is usual"""
     DWELL_MOVED = "dwell_moved"
     """the mean dwell in it, of a regime, has changed from `dwell_before` to `dwell`"""
     UNUSUAL = "unusual"

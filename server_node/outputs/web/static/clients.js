@@ -9,7 +9,7 @@ import { clientsOf } from "./status.js";
 const ROWS_MAX = 100; // the search finds the others
 const SEARCH_FROM = 8;
 const columns = (status) => [
-  { key: "name", title: "Client", of: ({ name }) => name },
+  { key: "name", title: "Client", of: ({ title }) => title },
   { key: "age", title: "Received", number: true, of: ({ age }) => age },
   { key: "readings", title: countsPlaces(status) ? "Places" : "Readings", number: true, of: ({ readings }) => readings },
   ...(saysRejected(status) ? [{ key: "rejected", title: "Rejected", number: true, of: ({ rejected }) => rejected }] : []),
@@ -39,12 +39,12 @@ export class Clients {
     const all = clientsOf(status, now);
     const query = at("client-search").value.trim().toLowerCase();
     const only = at("only-inactive").checked;
-    const found = all.filter(({ name, inactive }) => (!only || inactive) && name.toLowerCase().includes(query));
+    const found = all.filter(({ name, title, inactive }) => (!only || inactive) && `${title}\n${name}`.toLowerCase().includes(query));
     const listed = this.sorting.order(found, columns(status)).slice(0, ROWS_MAX);
     at("client-filter").hidden = all.length < SEARCH_FROM;
     this.sorting.head(all.length ? columns(status) : []);
     const width = columns(status).length;
-    reconcile(at("clients").tBodies[0], listed, ({ name }) => `${name}/${width}`, (client) => clientRow(client, width), fillClient);
+    reconcile(at("clients").tBodies[0], listed, ({ name, title }) => `${name}/${title}/${width}`, (client) => clientRow(client, width), fillClient);
     setText(at("clients-note"), this.notes(all, found, listed).join(" "));
   }
 
@@ -65,8 +65,8 @@ export class Clients {
   }
 }
 
-function clientRow({ name }, width) {
-  const label = make("span", { class: "name", title: name }, name);
+function clientRow({ name, title }, width) {
+  const label = make("span", { class: "name", title: title === name ? name : `${title} (${name})` }, title);
   return make("tr", {}, make("th", { scope: "row" }, label, make("span", { class: "state" })),
     ...Array.from({ length: width - 1 }, () => make("td", { class: "number" })));
 }
@@ -87,7 +87,7 @@ const HOUR = 3600;
 const FINE = 300; // seconds of a bin; the server keeps two days of them
 const SPANS = [["1 hour", 0], ["1 day", 24 * HOUR], ["2 days", 48 * HOUR]]; // the status has the newest hour
 const longerFeeds = { asked: "", feeds: null, failed: false, fetchedAt: 0, busy: false };
-let [span, model] = [0, null];
+let [span, model, titles] = [0, null, new Map()];
 
 at("feeds-spans").append(...SPANS.map(([name], place) => {
   const button = make("button", { type: "button" }, name);
@@ -99,14 +99,14 @@ at("feeds-spans").append(...SPANS.map(([name], place) => {
 }));
 
 // For each client, how its readings of a chosen time are divided among the clusters.
-export function showFeeds(shown) {
-  model = shown;
+export function showFeeds(shown, names = titles) {
+  [model, titles] = [shown, names];
   const clustering = model.clustering;
   at("feeds-panel").hidden = !Object.keys(clustering?.feeds ?? {}).length || Boolean(model.waiting_for);
   if (at("feeds-panel").hidden) return;
   SPANS.forEach((_, place) => (at("feeds-spans").children[place].ariaPressed = String(place === span)));
   if (span) followFeeds(`${model.name}/${span}`);
-  drawFeeds(Object.entries((span ? longerFeeds.feeds : clustering.feeds) ?? {}).sort(([a], [b]) => compareNames(a, b)));
+  drawFeeds(Object.entries((span ? longerFeeds.feeds : clustering.feeds) ?? {}).sort(([a], [b]) => compareNames(titleOf(a), titleOf(b))));
   const time = span ? `the last ${SPANS[span][0].replace("1 ", "")}` : "the last hour, where they come all the time";
   const state = span && longerFeeds.failed ? "The history cannot be read at present." : span && !longerFeeds.feeds ? "" : `% of each client's newest readings: of ${time}.`;
   setText(at("feeds-note"), state);
@@ -129,6 +129,8 @@ async function fetchFeeds(name, from) {
   const response = await fetch(`v1/feeds?model=${encodeURIComponent(name)}&from=${from}`).catch(() => null);
   return response?.ok ? response.json().then(({ clients }) => clients, () => null) : null;
 }
+
+const titleOf = (client) => titles.get(client) ?? client;
 
 function drawFeeds(feeds) {
   const fed = new Map();
@@ -153,7 +155,7 @@ function drawFeeds(feeds) {
   );
   reconcile(
     at("feeds").tBodies[0], feeds, ([client]) => `${client}/${key}`,
-    ([client]) => make("tr", {}, make("th", { scope: "row", title: client }, client), ...columns.map(() => make("td")), make("td")),
+    ([client]) => make("tr", {}, make("th", { scope: "row", title: client }, titleOf(client)), ...columns.map(() => make("td")), make("td")),
     (row, [, clusters]) => fillFeeds(row, new Map(clusters), columns),
   );
 }

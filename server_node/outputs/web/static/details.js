@@ -9,7 +9,7 @@ import {
 import { showCycles } from "./cycles.js";
 import { moment } from "./history.js";
 import { showRegimes } from "./regimes.js";
-import { clientsOf } from "./status.js";
+import { clientsOf, titlesOf } from "./status.js";
 
 const LEFT = 30;
 const BOTTOM = 20;
@@ -223,7 +223,7 @@ export class Details {
   // `pinned` is the identity of the chosen cluster, or null.
   show(status, model, pinned) {
     showDifferences(model);
-    showFeeds(model);
+    showFeeds(model, titlesOf(status));
     showRules(model);
     showRegimes(model);
     showCycles(model);

@@ -2,7 +2,7 @@
 
 import { at, clock, make, plural, reconcile, setText, wholePercents } from "./format.js";
 import { MapPanel } from "./map_panel.js";
-import { Live, offerLogOut } from "./status.js";
+import { Live, offerLogOut, titlesOf } from "./status.js";
 import { EventList, showSummary } from "./summary.js";
 import { Timeline } from "./timeline.js";
 
@@ -143,7 +143,7 @@ function show() {
   if (nameShown !== model.name) pin(null);
   nameShown = model.name;
   map.show(status, model, chosen);
-  timeline.show(model, model.newest_reading_at ?? now());
+  timeline.show(model, model.newest_reading_at ?? now(), titlesOf(status));
   showDetails();
   showTitle();
   announce(model);

@@ -123,6 +123,9 @@ export class Live {
   }
 }
 
+// Client -> the name that its owner gave it.
+export const titlesOf = ({ clients }) => new Map(clients.client.map((name, i) => [name, clients.title[i]]));
+
 // The clients of a status, one object each, with their ages at `now`. None is inactive where the source has ended.
 export function clientsOf({ clients, ended }, now) {
   return clients.client.map((name, i) => {
@@ -130,6 +133,6 @@ export function clientsOf({ clients, ended }, now) {
     const late = age > clients.inactive_after_s[i];
     const inactive = late && !ended;
     const quarantined = clients.quarantined[i].length > 0;
-    return { name, age, inactive, quarantined, readings: clients.readings[i], rejected: clients.rejected[i], rate: late ? 0 : clients.readings_per_s[i] };
+    return { name, title: clients.title[i], age, inactive, quarantined, readings: clients.readings[i], rejected: clients.rejected[i], rate: late ? 0 : clients.readings_per_s[i] };
   });
 }

@@ -4,7 +4,7 @@
 import {
   at, clusterTitle, count, fillSwatch, make, markOf, percent, percentText, plural, reconcile, setText, swatch, value, wholePercents,
 } from "./format.js";
-import { clientsOf } from "./status.js";
+import { clientsOf, titlesOf } from "./status.js";
 
 const BLOCKS_MAX = 8;
 const BLOCK_SHARE_MIN = 0.07; // beyond the first three, a cluster with less has no block of its own
@@ -20,7 +20,7 @@ export function showSummary(status, model, now, connected, onChoose) {
   showHeadline(model, shown, connected, stopped);
   showChanges(shown ? clustering.events : [], now);
   showAnswers([
-    ["Usual?", ...usual(shown ? clustering.usual : null, shown ? clustering : null, stopped, now)],
+    ["Usual?", ...usual(shown ? clustering.usual : null, shown ? clustering : null, titlesOf(status), stopped, now)],
     ["New?", ...newReadings(shown ? clustering.usual : null, stopped)],
     ["Complete?", ...complete(status, now, connected, shown ? clustering.most_from : null)],
     ["Private?", ...privacy(status.privacy, model)],
@@ -72,8 +72,8 @@ const share = (thousandths) => percent(thousandths / 1000);
 
 // Of a clustering, `alarm`: shares have been unusual for so long that an event said so, and no event has said since that they are usual
 // again; `unlike`: clients whose shares differ from those of all others.
-function usual(known, clustering, stopped, now) {
-  const unlike = unlikeWords(clustering?.unlike ?? [], now);
+function usual(known, clustering, titles, stopped, now) {
+  const unlike = unlikeWords(clustering?.unlike ?? [], titles, now);
   if (stopped) return [unlike ? "warn" : "none", unlike ? `${unlike}.` : `${stopped}: there is nothing to compare.`];
   if (unlike) return ["warn", `No: ${unlike}.`];
   if (clustering?.alarm) return ["warn", `No, an alarm is on: clusters have other shares than usual at this time${likenessWords(known)}.`];
@@ -90,11 +90,11 @@ function usual(known, clustering, stopped, now) {
 }
 
 // Such as "pump-7 is unlike all other clients since Tue 2 Jan".
-function unlikeWords(unlike, now) {
+function unlikeWords(unlike, titles, now) {
   if (!unlike.length) return "";
   const [first] = unlike;
   const others = unlike.length > 1 ? ` (and ${unlike.length - 1} more)` : "";
-  return `${first.client}${others} is unlike all other clients since ${dayText(first.since, now)}`;
+  return `${titles.get(first.client) ?? first.client}${others} is unlike all other clients since ${dayText(first.since, now)}`;
 }
 
 // The day that begins at this moment (UTC), with the year where it is not this one.
@@ -132,9 +132,9 @@ function complete(status, now, connected, most) {
     ? `The source has ended: all readings of ${plural(clients.length, "client")} are learnt`
     : `${clients.length - absent.length} of ${plural(clients.length, "client")} active`;
   const more = rest.length ? `, ${rest.join(", ")}` : "";
-  const large = most ? ` ${most.percent} % of the newest readings are those of ${most.client}.` : "";
+  const large = most ? ` ${most.percent} % of the newest readings are those of ${titlesOf(status).get(most.client) ?? most.client}.` : "";
   if (!absent.length) return [rejected || refused ? "warn" : "good", `${active}${more || ", no message rejected"}.${large}`];
-  const named = absent.slice(0, 2).map(({ name }) => name).join(", ");
+  const named = absent.slice(0, 2).map(({ title }) => title).join(", ");
   const others = absent.length > 2 ? ` and ${absent.length - 2} more` : "";
   return ["warn", `${named}${others} inactive; ${active}${more}.${large}`];
 }

@@ -103,6 +103,7 @@ export class Timeline {
   // `onChoose` gets the identity of the cluster whose name is pressed.
   constructor(onChoose) {
     [this.onChoose, this.all, this.model, this.chosen, this.width] = [onChoose, false, null, null, 0];
+    this.titles = new Map();
     [this.bars, this.span] = [barsOf(new Map(), 1), new Span()];
     this.history = new LoadedHistory(() => this.draw());
     this.order = new SteadyOrder(at("timeline-rows"));
@@ -141,9 +142,10 @@ export class Timeline {
     this.draw();
   }
 
-  show(model, now = this.now) {
+  // `titles`: client -> name that its owner gave it.
+  show(model, now = this.now, titles = this.titles) {
     if (this.model?.name !== model.name) [this.all, this.span] = [false, new Span()];
-    [this.model, this.now] = [model, now];
+    [this.model, this.now, this.titles] = [model, now, titles];
     this.span.reach(model.clustering?.usual);
     at("timeline-panel").hidden = !model.clustering || Boolean(model.waiting_for);
     if (at("timeline-panel").hidden) return;
@@ -204,6 +206,10 @@ export class Timeline {
     showStrip(this.bars, this.window, this.model.clustering.usual);
     this.overview ??= new Overview(this.span, () => this.zoom());
     this.overview.show(this.model, this.span);
+    const other = await import("./unusual.js").catch(() => null);
+    if (!other || !this.bars.length) return;
+    this.unusual ??= new other.UnusualSpan();
+    this.unusual.show(this.model, this.titles, this.window);
   }
 
   // Where one of the clusters shown has parted from another of them, or merged into it, within the time shown.
