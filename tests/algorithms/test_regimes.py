@@ -242,14 +242,20 @@ def test_updates_memory_and_looks_of_eight_features_keep_their_bounds() -> None:
     # single readings, eight scales, those of no block yet
     full = BLOCKS_MAX * (8 * 8 + 8 * 4 * 8 * 4) + 256 * 8 * 8
     assert full < 4 * 2**20
-    server = RegimesServer(8)
-    longest = 0.0
-    for one in federation.log:
-        began = time.process_time()
-        server.absorb([one], b"")
-        longest = max(longest, time.process_time() - began)
-    assert longest < 0.2
-    assert pack(server.state()) == pack(federation.server.state())
+    seconds = []
+    for _ in range(3):
+        server = RegimesServer(8)
+        seconds.append([absorbing_s(server, contribution) for contribution in federation.log])
+        assert pack(server.state()) == pack(federation.server.state())
+    # The shortest of three: what a busy machine adds to one look, it does not add each time.
+    assert np.min(seconds, axis=0).max() < 0.2
+
+
+def absorbing_s(server: RegimesServer, contribution: Contribution) -> float:
+    """Processor time that a server takes for a contribution."""
+    began = time.process_time()
+    server.absorb([contribution], b"")
+    return time.process_time() - began
 
 
 def test_the_log_alone_decides_in_any_grouping_and_with_restarts_in_every_phase() -> None:

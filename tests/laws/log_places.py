@@ -21,7 +21,7 @@ class Place:
 
     address: str
     delete: Callable[[str], None]
-    examples: int = 100
+    examples: int = 50
     """how many sequences of calls are tried on it"""
 
 
@@ -42,7 +42,7 @@ def kafka_place(bootstrap: str) -> Place:
 
 
 PLACES: dict[str, Callable[[pytest.FixtureRequest], Place]] = {
-    "sqlite": lambda request: sqlite_place(request.getfixturevalue("tmp_path")),
+    "sqlite": lambda request: sqlite_place(request.getfixturevalue("memory_folder")),
     "kafka": lambda request: kafka_place(request.getfixturevalue("kafka_bootstrap")),
 }
 EXTERNAL = {"kafka"}
