@@ -209,6 +209,24 @@ def test_what_is_unusual_new_and_inactive_is_marked_by_a_sign_and_words(
         assert tab.value_of(signs) == ["!", "!", "!"]
 
 
+def test_a_cluster_that_merges_away_within_a_second_is_no_headline(browser: Browser) -> None:
+    brief = (
+        RecentEvent(NOW - 31, "parted", 7, 0, "cluster 7 has parted from cluster 0"),
+        RecentEvent(NOW - 30, "merged", 7, 0, "cluster 7 has merged into cluster 0"),
+    )
+    status = the_status(clients=ACTIVE)
+    models = {
+        name: replace(model, events=(*EVENTS, *brief)) for name, model in status.models.items()
+    }
+    with shown(browser, replace(status, models=models)) as (tab, _):
+        newest = tab.value_of("document.getElementById('changed').textContent")
+        assert newest.endswith(EVENTS[1].text)
+        before = tab.value_of("document.getElementById('before').textContent")
+        assert before.endswith(EVENTS[0].text)
+        # The list of all events has them.
+        assert "cluster 7 has merged" in tab.value_of("document.body.textContent")
+
+
 def test_clients_have_the_names_that_their_owners_gave_them(
     browser: Browser, tmp_path: Path
 ) -> None:
