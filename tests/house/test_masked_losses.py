@@ -120,11 +120,15 @@ STATES = ("kept", "copy", "lost")
 
 
 def is_beyond_telling(states: tuple[str, ...]) -> bool:
-    """Whether client, log and helper are of one older moment: nothing is left that knows a later
-    one (`shoal client --after-restore`)."""
+    """Whether log and helper are of one older moment, and nothing else knows a later one: the
+    client is of it too, or it is as it was and sends its newest window again, as for any round
+    that its batch has missed."""
     state_of = dict(zip(FILES, states, strict=True))
-    told_by = {state_of[part] for part in FILES if part != "server"}
-    return told_by == {"copy"}
+    if (state_of["helper"], state_of["log"]) != ("copy", "copy"):
+        return False
+    client = (state_of["checkpoint"], state_of["ledger"], state_of["readings"])
+    is_as_it_was = client[:2] == ("kept", "kept") and client[2] != "lost"
+    return client == ("copy", "copy", "copy") or (is_as_it_was and state_of["server"] != "kept")
 
 
 def assignments() -> list[tuple[str, ...]]:
