@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from shoal.protocol.messages import Snapshot, Update
     from shoal.protocol.readings import Reading
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "FCAC",
     "KFED",
