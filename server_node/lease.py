@@ -87,6 +87,8 @@ class LeaseHolder:
         """time from which on a renewal is a record"""
         self._renewals = 0
         """how often the lease was renewed"""
+        self._others = False
+        """whether a lease of another process was read since the own one was published"""
 
     @contextmanager
     def held(self, log: Log, instance: str) -> Iterator[None]:
@@ -133,7 +135,11 @@ class LeaseHolder:
                 f"{MISSED_RENEWALS_MAX * self._renew_s:.0f} s"
             )
         self._renewals += 1
-        if not show_renewal(self._log, own.process_id, self._renewals) or now >= self._record_due:
+        is_shown = show_renewal(self._log, own.process_id, self._renewals)
+        # The topic keeps the newest lease alone: a server that has published a lesser one meanwhile
+        # finds this one only where it is published again.
+        if not is_shown or self._others or now >= self._record_due:
+            self._others = False
             self._publish(own)
             self._record_due = now + RECORD_S
         # From the time before it was published: a slow log must not stretch the interval by which
@@ -200,6 +206,8 @@ class LeaseHolder:
                 return greatest
             for record in records:
                 lease = self._lease_of(record)
+                if lease is not None and self._own is not None:
+                    self._others |= lease.process_id != self._own.process_id
                 # Not only a greater one: of a lease that is renewed the newest record tells that it
                 # still is.
                 if lease is not None and (greatest is None or lease.rank >= greatest[0].rank):

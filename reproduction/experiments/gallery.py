@@ -46,10 +46,10 @@ CURVE_POINTS: Final = 201
 TOLERANCE: Final = 1e-6
 FORMATS: Final = {"rounds": python_format(".0f"), "ari": python_format(".2f")}
 SHOWN: Final = tuple(
-    name for name in algorithm_names() if name not in {"regimes", "regimes_from_counts"}
+    name for name in algorithm_names() if name not in {"regimes", "regimes_from_counts", "states"}
 )
-"""algorithms of the pictures: all but those that find regimes in time, since these rows have no
-order"""
+"""algorithms of the pictures: all but those that find regimes or states in time, since these rows
+have no order"""
 OPTIONS: Final[dict[str, dict[str, Any]]] = {
     **{
         name: {"grow_readings": CLIENTS * PORTION}

@@ -102,6 +102,8 @@ FORMATS: Final = {
             "density_tree: sums of a region",
             "shoal.algorithms.density_tree.region:AggregatorState.version",
         ),
+        Format("states: client", "shoal.algorithms.states.client_half:StatesClientState.version"),
+        Format("states: server", "shoal.algorithms.states.server_half:StatesServerState.version"),
         Format("regimes: both halves", "shoal.algorithms.regimes.client_half:STATE_VERSION"),
         Format("regimes: sums of a region", "shoal.algorithms.regimes.region:STATE_VERSION"),
         Format("from_counts: grid", "shoal.algorithms.from_counts.grid:STATE_VERSION"),

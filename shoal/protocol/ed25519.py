@@ -184,10 +184,12 @@ class PrivateKey:
         """`seed` is the private key, 32 bytes."""
         try:
             # An extra, which is faster where it is installed.
-            from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415 - lazy
+            from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 - lazy
+                Ed25519PrivateKey,
+            )
         except ImportError:
             raise MissingExtra("Signing with a private key", "sign") from None
-        self._key: Any = ed25519.Ed25519PrivateKey.from_private_bytes(seed)
+        self._key: Any = Ed25519PrivateKey.from_private_bytes(seed)
 
     def sign(self, message: bytes) -> bytes:
         """The signature of a message, 64 bytes."""

@@ -935,14 +935,14 @@ def test_the_clients_that_feed_a_cluster_come_from_its_newest_bins(tmp_path: Pat
     found = recent_history(reader, "clusters")
     assert found is not None
     assert found.feeding == {5: [("cellar", 0.6), ("attic", 0.3), ("other clients", 0.1)]}
-    assert found.feeding_text(5) == "cellar 60 %, attic 30 % and 1 other"
-    assert found.feeding_text(6) == ""
+    assert found.feeding_text(5, {"attic": "Büro Süd"}) == "cellar 60 %, Büro Süd 30 % and 1 other"
+    assert found.feeding_text(6, {}) == ""
     assert found.by_client == {
         "cellar": [(5, 1.0)],
         "attic": [(5, 1.0)],
         "other clients": [(5, 1.0)],
     }
-    assert RecentHistory(0, 300, {}, {1: [("attic", 1.0)]}, {}).feeding_text(1) == "attic 100 %"
+    assert RecentHistory(0, 300, {}, {1: [("attic", 1.0)]}, {}).feeding_text(1, {}) == "attic 100 %"
 
 
 @pytest.mark.parametrize(

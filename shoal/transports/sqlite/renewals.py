@@ -13,7 +13,6 @@ each other's. Where the system has none, `show` says so, and the renewal has to 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import stat
@@ -24,6 +23,14 @@ from pathlib import Path
 from typing import Final
 
 from shoal.errors import SettingsError
+
+try:
+    import fcntl
+
+    HAS_LOCKS = sys.platform.startswith("linux")
+except ImportError:
+    # Windows has no locks of this kind, and the module is loaded with every embedded log.
+    HAS_LOCKS = False
 
 ENDING: Final = "-lease"
 """what the name of the file adds to that of its log"""
@@ -54,7 +61,7 @@ class RenewalLocks:
 
         `holder`: a random name. Raises `SettingsError` where this user may not write the file.
         """
-        if not sys.platform.startswith("linux"):
+        if not HAS_LOCKS:
             return False
         self._open(create=True)
         byte = _first_byte(holder) + count % HOLDER_BYTES
@@ -72,7 +79,7 @@ class RenewalLocks:
         Raises `SettingsError` where this user may not read the file: it cannot tell then whether
         the holder lives.
         """
-        if not sys.platform.startswith("linux") or not self._open(create=False):
+        if not HAS_LOCKS or not self._open(create=False):
             return None
         first = _first_byte(holder)
         asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, first, HOLDER_BYTES, 0)
