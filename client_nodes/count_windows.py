@@ -23,7 +23,7 @@ from __future__ import annotations
 import hashlib
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple
@@ -33,6 +33,7 @@ import numpy as np
 from shoal.algorithms.streaming import Rows
 from shoal.client_nodes.intake import NO_SPAN, Batch, SpanState, TimeSpan
 from shoal.client_nodes.model_counter import ClosedWindow, ModelCounter
+from shoal.client_nodes.own_updates import Found
 from shoal.client_nodes.publisher import EncodedUpdate, Publisher
 from shoal.client_nodes.reading_times import ReadingTimes, ReadingTimesState, log_left_out
 from shoal.client_nodes.snapshots import Snapshots
@@ -44,7 +45,9 @@ from shoal.kernels.arrays import Bools
 from shoal.kernels.constants import COUNT_MAX
 from shoal.privacy.ledger import Ledger
 from shoal.protocol.validation import REACH_SLACK
+from shoal.runtime.checkpoint import OutboxRecord
 from shoal.saved_state import BoolArray, FloatArray, SavedState, Whole, require
+from shoal.transports.base import Positions
 
 ABSENT_WINDOWS_MAX = 1000
 """most windows by the clock that a client publishes, all in one step, after it was away"""
@@ -390,6 +393,14 @@ class CountWindows:
             model.stream for model in self._models if self._begun.get(model.name, 0) < self.closed
         ]
         self._ledger.check_windows(counted, self.closed)
+
+    @property
+    def sent_from(self) -> Positions:
+        """The positions from which to look for masked counts; none where none are sent."""
+        return {}
+
+    def check_log(self, found: Found | None, waiting: Iterable[OutboxRecord], now: float) -> None:
+        """Nothing: what was published once needs not be in the log for ever."""
 
     def stored(self) -> None:
         """The state is on the disk."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Final, NamedTuple, cast
@@ -25,7 +25,7 @@ import numpy as np
 from shoal.algorithms.streaming import Rows
 from shoal.client_nodes.count_windows import CountWindows, check_unit_rows
 from shoal.client_nodes.intake import Batch
-from shoal.client_nodes.own_updates import masked_digest
+from shoal.client_nodes.own_updates import Found, masked_digest
 from shoal.client_nodes.publisher import EncodedUpdate, Publisher
 from shoal.client_nodes.snapshots import Snapshots
 from shoal.config.resolved import ResolvedContract, ResolvedModel
@@ -41,9 +41,10 @@ from shoal.protocol.masked import (
     log_name,
     message_name,
 )
-from shoal.runtime.checkpoint import OutboxRecord
+from shoal.runtime.checkpoint import OutboxRecord, pairs_of, positions_of
 from shoal.saved_state import BoolArray, FloatArray, SavedState, Whole
 from shoal.telemetry.events import log_event
+from shoal.transports.base import Positions
 
 DROP: Final = "refuse"
 """setting by which windows are left out at the limit of the budget; otherwise they wait"""
@@ -66,6 +67,8 @@ class MaskedModelState(SavedState):
 
     sent_round: int
     sent_window: Annotated[int, Whole(least=-1)]
+    sent_from: list[list[int]]
+    """[partition, offset]: the end of the log when that was made"""
     charged: int
     fingerprint: str
 
@@ -125,6 +128,8 @@ class MaskedModel:
         self._cohort = f"{contract.federation}/{model.name}".encode()
         self.sent_for = NEVER_SENT
         """newest round that was answered, and with which window"""
+        self.sent_from: Positions = {}
+        """the end of the log of updates when that answer was made: it comes behind"""
         self.charged = 0
         """one more than the number of the newest window that was charged"""
 
@@ -200,12 +205,14 @@ class MaskedModel:
         return MaskedModelState(
             sent_round=sent_round,
             sent_window=sent_window,
+            sent_from=pairs_of(self.sent_from),
             charged=self.charged,
             fingerprint=self.fingerprint,
         )
 
     def restore(self, saved: MaskedModelState) -> None:
         self.sent_for = (saved.sent_round, saved.sent_window)
+        self.sent_from = positions_of(saved.sent_from)
         self.charged = saved.charged
 
     def _count(self, window: PendingWindow, round_: int, valid: Bools) -> Any:
@@ -217,9 +224,18 @@ class MaskedModel:
 class MaskedWindows(CountWindows):
     """The open window of a client, the one that waits for a batch, and the models that count it."""
 
-    def __init__(self, contract: ResolvedContract, client: str, *parts: Any, log: bytes) -> None:
-        """See `CountWindows`; `log`: the identity of the topic of updates."""
+    def __init__(
+        self,
+        contract: ResolvedContract,
+        client: str,
+        *parts: Any,
+        log: bytes,
+        ends: Callable[[], Positions],
+    ) -> None:
+        """See `CountWindows`; `log`: the identity of the topic of updates, `ends`: where it
+        ends."""
         super().__init__(contract, client, *parts)
+        self._ends = ends
         self._contract = contract
         noise_key: bytes = parts[3]
         self._mode = cast("Masked", contract.mode)
@@ -321,6 +337,7 @@ class MaskedWindows(CountWindows):
     def _make_update(
         self, model: MaskedModel, window: PendingWindow, opened: OpenRound
     ) -> EncodedUpdate:
+        model.sent_from = self._ends()
         message = model.make_message(window, opened)
         value = message.encode()
         self._digests.add(model.name, opened.round, masked_digest(value))
@@ -406,6 +423,47 @@ class MaskedWindows(CountWindows):
         # Last, because it compares the ledger with what the models have charged.
         super().restore(state)
 
+    @property
+    def sent_from(self) -> Positions:
+        """The end of the log when the oldest of the newest answers of the models was made."""
+        least: Positions = {}
+        for model in self._masked:
+            for partition, offset in model.sent_from.items():
+                least[partition] = min(offset, least.get(partition, offset))
+        return least
+
+    def check_log(self, found: Found | None, waiting: Iterable[OutboxRecord], now: float) -> None:
+        """Begin a further life of the log where it lacks what was published: it was restored from
+        an older copy, and helpers with it may have forgotten what they have unmasked.
+
+        `found`: what the log has; None: it was not looked at. `waiting`: what is perhaps not
+        published yet.
+        """
+        if found is None:
+            return
+        have = set(found.masked)
+        for record in waiting:
+            if ("type", MaskedCounts.TYPE.encode()) in record.headers:
+                message = MaskedCounts.decode(record.value, record.headers)
+                have.add((message.model, message.round))
+        for model in self._masked:
+            sent_round, _ = model.sent_for
+            if model.sent_for == NEVER_SENT or (model.name, sent_round) in have:
+                continue
+            # Where retention has removed records, that it is not there tells nothing.
+            if all(
+                found.first.get(partition, 0) <= offset
+                for partition, offset in model.sent_from.items()
+            ):
+                log_event(
+                    "masked_counts_gone",
+                    logging.WARNING,
+                    model=model.name,
+                    round=sent_round,
+                )
+                self.reset_published(now)
+                return
+
     def reset_published(self, now: float) -> None:
         """The federation's log was created anew: what was sent is gone, and is sent again.
 
@@ -417,6 +475,7 @@ class MaskedWindows(CountWindows):
         newest = max((model.charged for model in self._masked), default=0)
         for model in self._masked:
             model.sent_for = NEVER_SENT
+            model.sent_from = {}
         if window is None or newest <= window.number:
             return
         self._pending = window._replace(number=newest)

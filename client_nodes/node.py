@@ -47,7 +47,7 @@ from shoal.runtime.checkpoint import (
     SavedParts,
 )
 from shoal.telemetry.events import log_event
-from shoal.transports.base import Log, Record, first_positions
+from shoal.transports.base import Log, Positions, Record, first_positions
 
 if TYPE_CHECKING:
     from shoal.client_nodes.labelling.labeller import Labeller
@@ -76,7 +76,7 @@ class ClientResources(NamedTuple):
     """decodes a snapshot; those of many clients in one process may share it"""
 
 
-STATE_VERSION = 14
+STATE_VERSION = 15
 LABELS_PART = "labels"
 """name of the part that only a client with labels has"""
 
@@ -121,7 +121,9 @@ def _check_repeats(contract: ResolvedContract, settings: ClientSettings) -> None
         )
 
 
-def _windows_class(contract: ResolvedContract, log: bytes) -> Callable[..., CountWindows]:
+def _windows_class(
+    contract: ResolvedContract, log: bytes, ends: Callable[[], Positions]
+) -> Callable[..., CountWindows]:
     """Only a client that masks its counts loads what it takes."""
     if not contract.mode.masked:
         return CountWindows
@@ -129,7 +131,7 @@ def _windows_class(contract: ResolvedContract, log: bytes) -> Callable[..., Coun
         MaskedWindows,
     )
 
-    return partial(MaskedWindows, log=log)
+    return partial(MaskedWindows, log=log, ends=ends)
 
 
 class ClientNode:
@@ -218,7 +220,8 @@ class ClientNode:
         self._coarse = CoarseReadings(
             contract.bounds, contract.contract.steps, key, client, readings_log
         )
-        windows = _windows_class(contract, self._log.identity(contract.contract.updates_topic))
+        updates_log = self._log.identity(contract.contract.updates_topic)
+        windows = _windows_class(contract, updates_log, self._own_updates.ends)
         self._windows = windows(
             contract,
             client,
@@ -286,7 +289,14 @@ class ClientNode:
         else:
             conflicts = self._resources.published.records.get(CONFLICTS_KEY)
             check_no_conflict(conflicts, self._client, self._publisher.digests)
-        self._own_updates.check(self._publisher.digests, accept_unseen=self._settings.accept_unseen)
+        self._own_updates.check(
+            self._publisher.digests,
+            {} if new_log else self._windows.sent_from,
+            accept_unseen=self._settings.accept_unseen,
+        )
+        if not new_log:
+            waiting = [record for _, record in self._resources.checkpoint.pending()]
+            self._windows.check_log(self._own_updates.found, waiting, self._clock())
         releases = self._resources.releases
         ledger = self._resources.ledger
         if releases is not None and ledger is not None:
@@ -553,7 +563,11 @@ class ClientNode:
         self._windows.stored()
         if self._resources.releases is not None:
             self._resources.releases.note()
-        self._outbox.publish_pending()
+        published = self._outbox.publish_pending()
+        if published and self._contract.mode.masked:
+            # What still waits in the outbox may be unpublished: only without it does a log that
+            # lacks the message show that it is an older copy.
+            self._outbox.store(self._state(), [], self._clock())
 
     def rest(self) -> None:
         """Release what only a step needs, until the next one: many clients share a process."""

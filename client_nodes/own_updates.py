@@ -13,7 +13,7 @@ import logging
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from shoal.config.resolved import ResolvedContract
 from shoal.errors import (
@@ -50,6 +50,15 @@ SEEN_EVERY_S: Final = 60.0
 READ_RECORDS: Final = 1000
 WAIT_S: Final = 10.0
 """wait for records that the log says are there"""
+
+
+class Found(NamedTuple):
+    """The messages of masked counts of this client that the log has."""
+
+    masked: set[tuple[str, int]]
+    """model and round of each"""
+    first: Positions
+    """partition -> the place from which on the log was looked at"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +101,8 @@ class OwnUpdates:
         self._seen: Positions = {}
         """end of the log some time ago; everything of this client before was looked at"""
         self._seen_at: float | None = None
+        self.found: Found | None = None
+        """what `check` has found; None where nothing was looked at"""
 
     def headers(self, record: OutboxRecord) -> Headers:
         """The headers that mark an update as of this client and process; none for other records."""
@@ -100,23 +111,29 @@ class OwnUpdates:
         mark = make_mark(self._key, self._incarnation, record.value or b"")
         return (AUTHOR_HEADER, mark.author), (INCARNATION_HEADER, mark.incarnation)
 
-    def check(self, published: PublishedDigests, *, accept_unseen: bool = False) -> None:
+    def check(
+        self, published: PublishedDigests, since: Positions, *, accept_unseen: bool = False
+    ) -> None:
         """Raises `InvalidState` if the log has an update of this client that its folder lacks.
 
-        Raises `SettingsError` where the client may not read the updates; with `accept_unseen` that
-        is a warning, and nothing is looked at. Raises as the log does.
+        `since`: where the log ended when the newest masked counts were made; `found` then has what
+        came of them. Raises `SettingsError` where the client may not read the updates; with
+        `accept_unseen` that is a warning, and nothing is looked at. Raises as the log does.
         """
         if self._key is None:
             return
         # Asked once, before reading: a log that others write to would never be read to its end.
-        ends = self._ends()
+        ends = self.ends()
+        first = self._first(ends, since)
+        found = Found(set(), first)
         try:
-            for record in self._records(ends):
+            for record in self._records(first, ends):
                 # A new client has nothing to look for. It reads one record all the same: that it
                 # may read is what a later start will need.
                 if self._key_is_new:
                     break
-                self._check_record(record, published)
+                self._check_record(record, published, found)
+            self.found = found
         except LogError as forbidden:
             if not accept_unseen:
                 raise SettingsError(
@@ -164,7 +181,8 @@ class OwnUpdates:
         is_newer = copy.newer.startswith(self._incarnation)
         return is_newer and published.is_unknown(copy.model, copy.sequence, copy.digest)
 
-    def _ends(self) -> Positions:
+    def ends(self) -> Positions:
+        """Partition -> where the log ends. Raises as the log does."""
         return {partition: end for partition, (_, end) in self._log.bounds(self._topic).items()}
 
     def note_end(self, now: float) -> None:
@@ -174,7 +192,7 @@ class OwnUpdates:
         # A clock that was set back must not lengthen the interval.
         self._seen_at = now if self._seen_at is None else min(self._seen_at, now)
         if now >= self._seen_at + SEEN_EVERY_S:
-            self._seen = self._ends()
+            self._seen = self.ends()
             self._seen_at = now
 
     def reset_published(self, _: float) -> None:
@@ -189,22 +207,26 @@ class OwnUpdates:
         """Raises `InvalidState`."""
         self._seen = positions_of(OwnUpdatesState.read(state).seen)
 
-    def _records(self, ends: Positions) -> Iterator[Record]:
-        """The records from where the log ended once up to `ends`.
+    def _first(self, ends: Positions, since: Positions) -> Positions:
+        """Partition -> where to begin: where the log ended once.
 
         Of each partition only the newest `RECORDS_MAX`; the newest one for a new client, which has
         published nothing.
         """
-        topic = self._topic
-        newest = RECORDS_MAX
-        limit = READ_RECORDS
-        if self._key_is_new:
-            newest = 1
-            limit = 1
+        newest = 1 if self._key_is_new else RECORDS_MAX
         at: Positions = {}
-        for partition, (first, _) in self._log.bounds(topic).items():
+        for partition, (first, _) in self._log.bounds(self._topic).items():
             end = ends[partition]
-            at[partition] = max(self._seen.get(partition, 0), first, end - newest)
+            seen = self._seen.get(partition, 0)
+            seen = min(seen, since.get(partition, seen))
+            at[partition] = max(seen, first, end - newest)
+        return at
+
+    def _records(self, first: Positions, ends: Positions) -> Iterator[Record]:
+        """The records from `first` up to `ends`."""
+        topic = self._topic
+        limit = 1 if self._key_is_new else READ_RECORDS
+        at = dict(first)
         while True:
             # Partitions that are at their end are not read on: others may have written to them.
             at = {partition: offset for partition, offset in at.items() if offset < ends[partition]}
@@ -221,7 +243,7 @@ class OwnUpdates:
             yield from records
             at = {**at, **reached}
 
-    def _check_record(self, record: Record, published: PublishedDigests) -> None:
+    def _check_record(self, record: Record, published: PublishedDigests, found: Found) -> None:
         # Most records are of other clients, and most of those do not even hold this one's name.
         if record.value is None or self._client.encode() not in record.value:
             return
@@ -240,6 +262,8 @@ class OwnUpdates:
                 " newest copy of the whole folder, or start under a new client name; going on would"
                 " publish the same readings twice with different noise"
             )
+        if ("type", MASKED_COUNTS.encode()) in record.headers:
+            found.masked.add((name, number))
 
     def _identified(self, record: Record) -> tuple[str, str, int, bytes | None]:
         """Kind, model, number and digest of a client's message; no digest for a model that the

@@ -199,7 +199,7 @@ def audit_unseen(config: Config, folder: Path) -> EventFinding:
         log.flush()
         own = OwnUpdates(cast("Log", _Unreadable(log)), audited.resolved, NAME, bytes(32))
         try:
-            own.check(PublishedDigests())
+            own.check(PublishedDigests(), {})
             started = 1
         except SettingsError:
             started = 0

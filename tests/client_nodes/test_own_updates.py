@@ -183,4 +183,4 @@ def test_a_new_client_that_may_not_read_the_updates_is_refused_at_its_first_star
     with forbidden.federation() as log:
         new = OwnUpdates(log, resolve(forbidden.contract), "cellar", bytes(32), key_is_new=True)
         with pytest.raises(SettingsError, match="client cellar may not read"):
-            new.check(PublishedDigests())
+            new.check(PublishedDigests(), {})

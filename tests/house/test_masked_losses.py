@@ -120,23 +120,21 @@ STATES = ("kept", "copy", "lost")
 
 
 def is_beyond_telling(states: tuple[str, ...]) -> bool:
-    """Whether log and helper are of one older moment, and nothing else knows a later one: the
-    client is of it too, or it is as it was and sends its newest window again, as for any round
-    that its batch has missed."""
+    """Whether client, log and helper are of one older moment: nothing is left that knows a later
+    one (`shoal client --after-restore`)."""
     state_of = dict(zip(FILES, states, strict=True))
-    if (state_of["helper"], state_of["log"]) != ("copy", "copy"):
-        return False
-    client = (state_of["checkpoint"], state_of["ledger"], state_of["readings"])
-    is_as_it_was = client[:2] == ("kept", "kept") and client[2] != "lost"
-    return client == ("copy", "copy", "copy") or (is_as_it_was and state_of["server"] != "kept")
+    told_by = {state_of[part] for part in FILES if part != "server"}
+    return told_by == {"copy"}
 
 
 def assignments() -> list[tuple[str, ...]]:
     """A state for each part: each part alone, all deleted, all copies but the ledger, and each
     state of a part with each of every other one (an orthogonal array of 27 rows, from the points
     of a space over three elements)."""
-    # Only the ledger knows the later moment, and helpers have forgotten it.
+    # Only the ledger knows the later moment, and helpers have forgotten it; then only the client,
+    # whose message the log and the helper lack.
     found = [tuple(STATES[part != "ledger"] for part in FILES)]
+    found.append(("kept", "kept", "kept", "copy", "copy", "copy"))
     for changed in (1, 2):
         found.append(tuple([STATES[changed]] * len(FILES)))
         for place in range(len(FILES)):
@@ -226,6 +224,28 @@ def test_a_client_restored_with_log_and_helper_spends_more_than_its_ledger_holds
 ) -> None:
     with pytest.raises(AssertionError, match="4 were unmasked"):
         check(moments, ("copy",) * len(FILES))
+
+
+def test_a_client_that_alone_was_not_restored_charges_its_newest_window_anew(
+    moments: Moments, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Others fill the batch of the round that it has answered before, so that it sends the window
+    for the next one, and the helper has forgotten that it unmasked it."""
+    federation = moments.federation
+    put(moments, ["kept"] * len(FILES))
+    truth = unmasked(federation)
+    put(moments, ("kept", "kept", "kept", "copy", "copy", "copy"))
+    for client in federation.names[1:]:
+        folder = federation.folder / "clients" / client
+        shutil.rmtree(folder, ignore_errors=True)
+        if (moments.early / "clients" / client).exists():
+            shutil.copytree(moments.early / "clients" / client, folder)
+    federation.feed(1, [FIRST], first=2)
+    federation.feed(4, federation.names[1:3], first=1)
+    federation.feed(6, federation.names[3:])
+    federation.run()
+    assert len(truth | unmasked(federation)) == charged(federation) == 4
+    assert "masked_counts_gone" in caplog.text
 
 
 @pytest.mark.integration
