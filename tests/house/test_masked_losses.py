@@ -120,11 +120,12 @@ STATES = ("kept", "copy", "lost")
 
 
 def is_beyond_telling(states: tuple[str, ...]) -> bool:
-    """Whether client, log and helper are of one older moment: nothing is left that knows a later
-    one (`shoal client --after-restore`)."""
+    """Whether client and helper are of one older moment, and so is the log, or it is lost with the
+    server: nothing is left that knows a later moment (`shoal client --after-restore`)."""
     state_of = dict(zip(FILES, states, strict=True))
-    told_by = {state_of[part] for part in FILES if part != "server"}
-    return told_by == {"copy"}
+    older = {state_of[part] for part in ("checkpoint", "ledger", "readings", "helper")}
+    rest = (state_of["log"], state_of["server"])
+    return older == {"copy"} and (rest[0] == "copy" or rest == ("lost", "lost"))
 
 
 def assignments() -> list[tuple[str, ...]]:
