@@ -26,7 +26,7 @@ from shoal.transports import open_log
 DIMENSIONS = 8
 SEED = 3
 POLL_S = 0.1
-WAIT_S = 600.0
+WAIT_S = 1800.0
 TOPIC = "readings"
 COMMITS = 5
 
