@@ -53,7 +53,6 @@ _SCHEMA = (
     "CREATE TABLE parts (number INTEGER PRIMARY KEY, value BLOB NOT NULL)",
     "CREATE TABLE outbox (number INTEGER PRIMARY KEY, digest BLOB NOT NULL, record BLOB NOT NULL)",
 )
-_TABLES: Final = frozenset({"holders", "state", "parts", "outbox"})
 HOLDER_BITS: Final = 40
 """bits of a row's number within its holder: 10^12 rows, and 2^23 holders in SQLite's 63 bits"""
 
@@ -258,8 +257,7 @@ class CheckpointFile:
                     raise self.damaged(f"the checkpoint of {name} is gone")
                 self._make_holder(name)
                 row = self._holder(name)
-        assert row is not None, "it was made"
-        return int(row[0])
+        return self.number_in(row)
 
     def holders(self) -> list[str]:
         """The names of all holders, in the order in which they were made."""
@@ -329,6 +327,12 @@ class CheckpointFile:
             "by itself"
         )
 
+    def number_in(self, row: tuple[Any, ...] | None) -> int:
+        """The number in a row of one column, which a damaged one need not be."""
+        if row is None or not isinstance(row[0], int):
+            raise self.damaged("a number of a holder is gone")
+        return row[0]
+
     def _holder(self, name: str) -> tuple[int] | None:
         found: tuple[int] | None = self.connection.execute(
             "SELECT number FROM holders WHERE name = ?", (name,)
@@ -343,6 +347,10 @@ class CheckpointFile:
         states = self.connection.execute("SELECT 1 FROM state WHERE holder >= ?", (number,))
         if states.fetchone() is not None:
             raise self.damaged("the identity of a state is gone")
+        # The one holder of a file has the name of its owner: another name is a damaged one, and a
+        # new holder would begin from nothing.
+        if name == self.owner and number:
+            raise self.damaged("its holder has another name")
         with self.writing():
             self.connection.execute(
                 "INSERT INTO holders VALUES (?, ?, ?, 0, ?)",
@@ -387,8 +395,8 @@ class CheckpointFile:
 
         A file of another version may have other tables, and is not written to.
         """
-        rows = self.connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        tables = {name for (name,) in rows}
+        rows = self.connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
+        tables = dict(rows.fetchall())
         about = {}
         if "about" in tables:
             about = dict(self.connection.execute("SELECT name, value FROM about"))
@@ -400,8 +408,17 @@ class CheckpointFile:
                 "version, start a client under a new name, and a server in a new folder with "
                 "--rebuild"
             )
-        if "format" not in about or not tables >= _TABLES:
+        # By their whole text: with another type of a key its rows would not be found.
+        if "format" not in about or not set(tables.values()) >= set(_SCHEMA):
             raise self.damaged("not a checkpoint, or only a part of one")
+        # They would be published by nobody.
+        stray = self.connection.execute(
+            "SELECT 1 FROM outbox WHERE number < 1 OR (number - 1) >> ? NOT IN (SELECT number FROM"
+            " holders)",
+            (HOLDER_BITS,),
+        )
+        if stray.fetchone() is not None:
+            raise self.damaged("a record of nobody waits to be published")
         return about.get("owner")
 
 
@@ -490,7 +507,7 @@ class Checkpoint:
             return self._unpacked(parts[reference])
 
         digest, value = row
-        state = self._intact(digest, value, resolve)
+        state = self._intact(0, digest, value, resolve)
         if not isinstance(state, dict):
             raise self._damaged("the state is not a mapping")
         return state
@@ -517,7 +534,7 @@ class Checkpoint:
                 )
             self._file.execute(
                 "INSERT OR REPLACE INTO state VALUES (?, ?, ?, ?)",
-                (self._holder, time.time(), _digest(split.value), split.value),
+                (self._holder, time.time(), self._digest_of(0, split.value), split.value),
             )
             if self._stored is None or packed:
                 self._file.execute(
@@ -535,7 +552,8 @@ class Checkpoint:
                 self._file.executemany("INSERT INTO parts VALUES (?, ?)", split.added)
             for number, record in enumerate(packed, self._newest + 1):
                 self._file.execute(
-                    "INSERT INTO outbox VALUES (?, ?, ?)", (number, _digest(record), record)
+                    "INSERT INTO outbox VALUES (?, ?, ?)",
+                    (number, self._digest_of(number, record), record),
                 )
         self._newest += len(packed)
         self._stored = split.parts
@@ -555,7 +573,10 @@ class Checkpoint:
                 " BY number",
                 (max(first, after), stop),
             ).fetchall()
-        return [(number, self._outbox_record(digest, record)) for number, digest, record in rows]
+        pending = []
+        for number, digest, record in rows:
+            pending.append((number, self._outbox_record(number, digest, record)))
+        return pending
 
     def close(self) -> None:
         """Close the file, unless it is shared, and release its lock. Closing twice has no
@@ -574,7 +595,7 @@ class Checkpoint:
             row = self._file.execute(
                 "SELECT newest FROM holders WHERE number = ?", (self._holder,)
             ).fetchone()
-        return int(row[0])
+        return self._whole.number_in(row)
 
     def _split(self, state: dict[str, Any]) -> _Split:
         before = self._stored or {}
@@ -610,8 +631,15 @@ class Checkpoint:
             )
         return _Split(value, parts, size, added, removed)
 
-    def _intact(self, digest: bytes, value: bytes, resolve: Resolve | None = None) -> Any:
-        if not isinstance(value, bytes) or _digest(value) != digest:
+    def _digest_of(self, number: int, value: bytes) -> bytes:
+        """The digest of a value of this holder: of its state (0), or of a record by its number. One
+        that lies elsewhere in the file is another one."""
+        return _digest(f"{self._owner}\0{number}\0".encode() + value)
+
+    def _intact(
+        self, number: int, digest: bytes, value: bytes, resolve: Resolve | None = None
+    ) -> Any:
+        if not isinstance(value, bytes) or self._digest_of(number, value) != digest:
             raise self._damaged("a value is not as it was saved")
         return self._unpacked(value, resolve)
 
@@ -621,8 +649,8 @@ class Checkpoint:
         except MessageRejected as broken:
             raise self._damaged(f"a value cannot be read: {broken}") from None
 
-    def _outbox_record(self, digest: bytes, record: bytes) -> OutboxRecord:
-        topic, value, key, headers = self._intact(digest, record)
+    def _outbox_record(self, number: int, digest: bytes, record: bytes) -> OutboxRecord:
+        topic, value, key, headers = self._intact(number, digest, record)
         # msgpack has lists where a record has tuples.
         return OutboxRecord(topic, value, key, tuple((name, content) for name, content in headers))
 

@@ -534,7 +534,7 @@ def test_an_identity_that_was_removed_is_noticed(tmp_path: Path) -> None:
     path = whole(tmp_path)
     with closing(sqlite3.connect(path)) as file, file:
         file.execute("DELETE FROM holders")
-    with pytest.raises(InvalidState, match="the identity of a state is gone"):
+    with pytest.raises(InvalidState, match="damaged"):
         Checkpoint(path, OWNER)
 
 
