@@ -53,6 +53,8 @@ _SCHEMA = (
     "CREATE TABLE parts (number INTEGER PRIMARY KEY, value BLOB NOT NULL)",
     "CREATE TABLE outbox (number INTEGER PRIMARY KEY, digest BLOB NOT NULL, record BLOB NOT NULL)",
 )
+_KEYS: Final = {"holders": "number", "state": "holder", "parts": "number", "outbox": "number"}
+"""table -> its key, which is the number of a row"""
 HOLDER_BITS: Final = 40
 """bits of a row's number within its holder: 10^12 rows, and 2^23 holders in SQLite's 63 bits"""
 
@@ -395,8 +397,8 @@ class CheckpointFile:
 
         A file of another version may have other tables, and is not written to.
         """
-        rows = self.connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
-        tables = dict(rows.fetchall())
+        rows = self.connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        tables = {name for (name,) in rows}
         about = {}
         if "about" in tables:
             about = dict(self.connection.execute("SELECT name, value FROM about"))
@@ -408,9 +410,15 @@ class CheckpointFile:
                 "version, start a client under a new name, and a server in a new folder with "
                 "--rebuild"
             )
-        # By their whole text: with another type of a key its rows would not be found.
-        if "format" not in about or not set(tables.values()) >= set(_SCHEMA):
+        if "format" not in about or not tables >= _KEYS.keys():
             raise self.damaged("not a checkpoint, or only a part of one")
+        for table, key in _KEYS.items():
+            found = self.connection.execute(
+                "SELECT type, pk FROM pragma_table_info(?) WHERE name = ?", (table, key)
+            ).fetchone()
+            # With another type it is no number of a row any more, and rows are not found by it.
+            if found != ("INTEGER", 1):
+                raise self.damaged(f"the key of {table} is another one")
         # They would be published by nobody.
         stray = self.connection.execute(
             "SELECT 1 FROM outbox WHERE number < 1 OR (number - 1) >> ? NOT IN (SELECT number FROM"
