@@ -164,7 +164,7 @@ def measure(
         rows, labels = family.make(READINGS + JUDGED, family.d, np.random.default_rng(seed))
         run = from_counts if method == ON_COUNTS else from_rows
         # Counts have an epsilon.
-        server = run(method, rows[:READINGS], epsilon, seed)  # type: ignore[arg-type]  # see above
+        server = run(method, rows[:READINGS], epsilon, seed)  # type: ignore[arg-type]  # a number
         found = server.predict(rows[READINGS:])
         agreement.append(float(scores(labels[READINGS:], found)["ari"]))
         clusters.append(len(np.unique(found)))

@@ -41,7 +41,7 @@ STREAMING = (
 )
 CASES = {
     "three models that learn from a stream": STREAMING,
-    "and one in rounds, which nobody answers": (
+    "and one in rounds, which no client answers": (
         *STREAMING,
         ("heaps", "kmeans", "options = { clusters = 3 }\n"),
     ),

@@ -177,7 +177,7 @@ class Host:
         self._has_news |= did_something
         self._look_for_clients()
         now = time.monotonic()
-        # Without a timeout nobody wants to wait, and a failure must still not be met in a circle.
+        # Without a timeout clients do not rest; after a failure the host waits in any case.
         rests_until = max(self._turn.rests_until, self._retry_at) if timeout_s else self._retry_at
         if now >= rests_until:
             did_something |= self._take_turns()

@@ -32,7 +32,7 @@ INTERRUPT_POLL_S = 0.02
 INTERRUPT_QUIET_S: Final = 0.25
 QUIET_SHARE: Final = 50
 """the interval is 1/`QUIET_SHARE` of the time since the last reading or interrupt, and never more
-than `INTERRUPT_QUIET_S`: a client of a round that nobody answers rests"""
+than `INTERRUPT_QUIET_S`: a client asks less often where a round has no answers"""
 
 
 class RejectedReading(NamedTuple):

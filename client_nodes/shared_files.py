@@ -26,6 +26,7 @@ from shoal.protocol.messages import Snapshot
 from shoal.runtime.checkpoint import CheckpointFile
 from shoal.runtime.logs import open_federation_log
 from shoal.transports.base import Headers, Log, Positions, Record, TopicSettings
+from shoal.transports.forwarded import ForwardedLog
 
 SNAPSHOTS_KEPT: Final = 64
 """snapshots that are kept to be shared: the newest of each model, and a few before it"""
@@ -33,11 +34,11 @@ _Place = tuple[str, tuple[tuple[int, int], ...], int]
 """a topic, positions in it, and the most records of a read"""
 
 
-class SharedLog:
+class SharedLog(ForwardedLog):
     """A `Log` that many clients read and publish to, over one connection.
 
-    A client that closes it leaves it open for the others. Between `begin` and `end` nobody waits
-    for the log: `end` does it for all.
+    A client that closes it leaves it open for the others. Between `begin` and `end` no client
+    waits for the log: `end` does it for all.
     """
 
     def __init__(self, log: Log) -> None:
@@ -54,16 +55,16 @@ class SharedLog:
     def ensure(self, topic: str, settings: TopicSettings | None = None) -> None:
         """See `Log.ensure`; once for all clients."""
         if (topic, settings) not in self._ensured:
-            with self._watched():
-                self._log.ensure(topic, settings)
+            with self._using() as log:
+                log.ensure(topic, settings)
             self._ensured.add((topic, settings))
 
     def identity(self, topic: str) -> bytes:
         """See `Log.identity`; the topic's identity when it was first asked for."""
         found = self._identities.get(topic)
         if found is None:
-            with self._watched():
-                found = self._log.identity(topic)
+            with self._using() as log:
+                found = log.identity(topic)
             self._identities[topic] = found
         return found
 
@@ -77,14 +78,14 @@ class SharedLog:
     ) -> None:
         """See `Log.publish`."""
         self._has_published = True
-        with self._watched():
-            self._log.publish(topic, value, key, headers, partition)
+        with self._using() as log:
+            log.publish(topic, value, key, headers, partition)
 
     def flush(self, timeout_s: float = 30.0) -> None:
         """See `Log.flush`; between `begin` and `end` the latter does it."""
         if not self._waits_at_end:
-            with self._watched():
-                self._log.flush(timeout_s)
+            with self._using() as log:
+                log.flush(timeout_s)
 
     def read(
         self, topic: str, at: Positions, limit: int = 500, timeout_s: float = 0.0
@@ -93,8 +94,8 @@ class SharedLog:
         place = (topic, tuple(sorted(at.items())), limit)
         found = self._reads.get(place)
         if found is None:
-            with self._watched():
-                found = self._log.read(topic, at, limit, timeout_s)
+            with self._using() as log:
+                found = log.read(topic, at, limit, timeout_s)
             # That nothing was there is soon not true any more.
             if found[0] and self._waits_at_end:
                 self._reads[place] = found
@@ -102,20 +103,11 @@ class SharedLog:
         # A reader may change its positions.
         return records, dict(after)
 
-    def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
-        """See `Log.bounds`."""
-        with self._watched():
-            return self._log.bounds(topic)
-
-    def show_progress(self, reader: str, topic: str, at: Positions) -> None:
-        """See `Log.show_progress`."""
-        self._log.show_progress(reader, topic, at)
-
     def close(self) -> None:
         """Nothing: the log stays open for the other clients."""
 
     def begin(self) -> None:
-        """Let nobody wait for the log from now on."""
+        """Let `flush` return at once until `end`."""
         self._waits_at_end = True
 
     def end(self) -> None:
@@ -123,14 +115,14 @@ class SharedLog:
         self._waits_at_end = False
         self._reads.clear()
         if self._has_published:
-            with self._watched():
-                self._log.flush()
+            with self._using() as log:
+                log.flush()
         self._has_published = False
 
     @contextmanager
-    def _watched(self) -> Iterator[None]:
+    def _using(self) -> Iterator[Log]:
         try:
-            yield
+            yield self._log
         except ShoalError:
             self.has_failed = True
             raise

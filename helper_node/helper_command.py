@@ -67,7 +67,7 @@ def helper(  # noqa: PLR0913, PLR0917 - one argument for each option
     with different numbers. Rounds wait while it is away.
     """
     # It needs an extra, and its help does not.
-    from shoal.helper_node.bootstrap import open_helper  # noqa: PLC0415 - lazy
+    from shoal.helper_node.bootstrap import open_helper  # noqa: PLC0415 - an extra
     from shoal.helper_node.terms import helper_terms  # noqa: PLC0415 - as above
 
     config = load_config(file)

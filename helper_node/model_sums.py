@@ -151,7 +151,7 @@ class ModelSums:
             return True
         if len(self.sent) >= ENTRIES_MAX:
             return False
-        # By partition too: anybody may write to another one, and offsets are the same in each.
+        # By partition too: every writer may choose one, and offsets are the same in each.
         place = (record.partition, record.offset)
         self.sent[place] = Sent(message.round, message.plan, message.cells, message.entry)
         return True

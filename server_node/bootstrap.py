@@ -141,7 +141,7 @@ class OwnHelper:
             yield
             return
         # It needs an extra, in this mode only.
-        from shoal.helper_node.bootstrap import open_helper  # noqa: PLC0415 - lazy
+        from shoal.helper_node.bootstrap import open_helper  # noqa: PLC0415 - an extra
 
         if len(self._config.contract.privacy.helpers) < HELPERS_MIN:
             raise SettingsError(

@@ -115,7 +115,7 @@ def learn(folder: Path, with_history: bool) -> Plant:
 def read_the_page(folder: Path, plant: Plant) -> None:
     """Serve the page of the model, and read it as a browser does."""
     # Its memory is part of what is measured.
-    from shoal.server_node.outputs.web import page_server  # noqa: PLC0415 - lazy
+    from shoal.server_node.outputs.web import page_server  # noqa: PLC0415 - measured
 
     now = plant.now
     clients = tuple(ClientStatus(f"client-{i:03}", now, 1, 600, 60.0) for i in range(CLIENTS))

@@ -47,7 +47,7 @@ except ImportError:  # in a version whose nodes are resumed where they are opene
 try:
     from shoal.producers.producer_command import producer
 except ImportError:  # in a version that names it otherwise
-    from shoal.producers.command import (  # type: ignore[import-not-found, no-redef]  # older
+    from shoal.producers.command import (  # type: ignore[import-not-found, no-redef]  # older name
         producer,
     )
 

@@ -313,7 +313,7 @@ def audit_stream_names(config: Config) -> EventFinding:
 def audit_library(generator: np.random.Generator) -> EventFinding:
     """Whether a stranger who fits DensityTree with its defaults makes the same noise."""
     # scikit-learn takes a second to load.
-    from shoal.estimators.density_tree import DensityTree  # noqa: PLC0415 - lazy
+    from shoal.estimators.density_tree import DensityTree  # noqa: PLC0415 - slow
 
     rows = generator.uniform(0.0, 1.0, (2000, 2))
     first, second = (pack(DensityTree().fit(rows).state()) for _ in range(2))

@@ -48,8 +48,8 @@ class KafkaSource(MessageSource):
 
     def message_reader(self, config: Config, field: str) -> Callable[[Record, float], ReadMessage]:
         """See `SourceType.message_reader`. By the rules of [kafka], which need not name a topic."""
-        # Loaded only to read messages.
-        from shoal.producers.kafka.record_reader import message_reader  # noqa: PLC0415 - lazy
+        # Loaded only by a host, which reads messages by these rules, too.
+        from shoal.producers.kafka.record_reader import message_reader  # noqa: PLC0415 - hosts
 
         settings = config.source(self.name)
         assert isinstance(settings, KafkaSourceSettings)
@@ -70,7 +70,7 @@ class KafkaSource(MessageSource):
                 " of a message"
             )
         # Loaded only by a producer that reads a topic.
-        from shoal.producers.kafka.ingest import kafka_stream  # noqa: PLC0415 - lazy
+        from shoal.producers.kafka.ingest import kafka_stream  # noqa: PLC0415 - topics
 
         return kafka_stream(task)
 

@@ -274,7 +274,7 @@ def _client(settings: MqttSettings, client_id: str) -> Client:
 
 def _connect_properties(settings: MqttSettings) -> Properties:
     # The library has no type here.
-    properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]  # see above
+    properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]  # of paho
     properties.SessionExpiryInterval = settings.session_s
     properties.ReceiveMaximum = UNACKNOWLEDGED_MAX
     properties.MaximumPacketSize = PACKET_BYTES_MAX

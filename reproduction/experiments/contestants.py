@@ -154,7 +154,7 @@ def _density_tree(task: Task) -> Ints:
     The bounds are those of all rows; a constant feature is 1 wide.
     """
     # scikit-learn takes a second to load.
-    from shoal.estimators.density_tree import DensityTree  # noqa: PLC0415 - lazy
+    from shoal.estimators.density_tree import DensityTree  # noqa: PLC0415 - slow
 
     low = task.box.low
     high = task.box.high

@@ -358,8 +358,8 @@ def _dates(chart: Any) -> None:
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter  # noqa: PLC0415 - an extra
 
     # matplotlib has no types of these two.
-    locator = AutoDateLocator(minticks=3, maxticks=7)  # type: ignore[no-untyped-call]  # see above
-    formatter = ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]  # see above
+    locator = AutoDateLocator(minticks=3, maxticks=7)  # type: ignore[no-untyped-call]  # untyped
+    formatter = ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]  # untyped
     chart.xaxis.set_major_locator(locator)
     chart.xaxis.set_major_formatter(formatter)
     chart.tick_params(axis="x", labelsize=8)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -112,6 +112,41 @@ class Contribution:
     client: str
     sequence: int
     arrays: Arrays
+
+
+class OfWidth(Protocol):
+    """What an update says of its rows."""
+
+    @property
+    def width(self) -> int:
+        """Columns."""
+        ...
+
+
+AnyOfWidth = TypeVar("AnyOfWidth", bound=OfWidth)
+
+
+def checked_headers(
+    contributions: Sequence[Contribution],
+    check: Callable[[Arrays], AnyOfWidth | None],
+    width: int | None,
+) -> list[AnyOfWidth | None]:
+    """The header of each contribution, None for one without rows: all of one width.
+
+    `width`: that of the rows so far; None before the first. Raises `InvalidData` with the client
+    of the first that is refused, by `check` or for its width.
+    """
+    headers = []
+    for contribution in contributions:
+        try:
+            header = check(contribution.arrays)
+            if header is not None and header.width != (width or header.width):
+                raise InvalidData(f"its rows have {header.width} features, expected {width}")
+        except InvalidData as refused:
+            raise InvalidData(f"contribution of {contribution.client}: {refused}") from None
+        width = width if header is None else header.width
+        headers.append(header)
+    return headers
 
 
 class ClientHalf(Protocol):

@@ -675,7 +675,7 @@ class Ledger:
                     self._connection = self._connected()
                 yield
             except BaseException:
-                # A ledger that was never opened whole is not closed by anybody else.
+                # `close` is not called for a ledger whose constructor has raised.
                 if opens and self._connection is not None:
                     self._connection.close()
                     self._connection = None

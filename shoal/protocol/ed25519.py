@@ -183,8 +183,8 @@ class PrivateKey:
     def __init__(self, seed: bytes) -> None:
         """`seed` is the private key, 32 bytes."""
         try:
-            # An extra, which is faster where it is installed.
-            from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 - lazy
+            # By the module and not from its package: only so is a missing one noticed in tests.
+            from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 - extra
                 Ed25519PrivateKey,
             )
         except ImportError:

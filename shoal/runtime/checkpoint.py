@@ -419,14 +419,14 @@ class CheckpointFile:
             # With another type it is no number of a row any more, and rows are not found by it.
             if found != ("INTEGER", 1):
                 raise self.damaged(f"the key of {table} is another one")
-        # They would be published by nobody.
+        # They would never be published.
         stray = self.connection.execute(
             "SELECT 1 FROM outbox WHERE number < 1 OR (number - 1) >> ? NOT IN (SELECT number FROM"
             " holders)",
             (HOLDER_BITS,),
         )
         if stray.fetchone() is not None:
-            raise self.damaged("a record of nobody waits to be published")
+            raise self.damaged("a record in its outbox is of no holder")
         return about.get("owner")
 
 

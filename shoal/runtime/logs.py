@@ -16,8 +16,8 @@ leave the site, so that broker must not be one of the federation's.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
@@ -41,6 +41,7 @@ from shoal.transports.base import (
     show_renewal,
     shown_renewal,
 )
+from shoal.transports.forwarded import ForwardedLog
 from shoal.transports.sqlite.log import SqliteLog
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ SIGNED_IN_UPDATES: Final = frozenset(
 _SIGNED_HEADERS: Final = ("type", "v")
 
 
-class SignedTopic:
+class SignedTopic(ForwardedLog):
     """A `Log` in which records of servers are signed.
 
     All records of one topic are, and ends and plans of rounds in another.
@@ -79,11 +80,9 @@ class SignedTopic:
         self._own = own
         self._closes = closes
 
-    def ensure(self, topic: str, settings: TopicSettings | None = None) -> None:
-        self._log.ensure(topic, settings)
-
-    def identity(self, topic: str) -> bytes:
-        return self._log.identity(topic)
+    @contextmanager
+    def _using(self) -> Iterator[Log]:
+        yield self._log
 
     def publish(
         self,
@@ -93,15 +92,13 @@ class SignedTopic:
         headers: Headers = (),
         partition: int | None = None,
     ) -> None:
+        """Publish, with the signature where the record is one of a server."""
         if topic == self._topic:
             assert self._own is not None, "only a server writes to this topic"
         of_round = topic == self._closes and not SIGNED_IN_UPDATES.isdisjoint(headers)
         if self._own is not None and (topic == self._topic or of_round):
             headers += _signed(self._own, topic, key, headers, value)
         self._log.publish(topic, value, key, headers, partition)
-
-    def flush(self, timeout_s: float = 30.0) -> None:
-        self._log.flush(timeout_s)
 
     def read(
         self, topic: str, at: Positions, limit: int = 500, timeout_s: float = 0.0
@@ -291,7 +288,7 @@ def _own_log(config: Config, client: str, read_only: bool) -> Log:
 def _reader(file: Path) -> Log:
     """The log in a file that is read and not changed."""
     # Commands read so: a client on a small machine does without this module.
-    from shoal.transports.sqlite.reader import SqliteLogReader  # noqa: PLC0415 - lazy
+    from shoal.transports.sqlite.reader import SqliteLogReader  # noqa: PLC0415 - commands
 
     return SqliteLogReader(file)
 
@@ -312,7 +309,7 @@ def _of_site(config: Config, client: str, of_site: Log | None, read_only: bool) 
                     " [client] folder, or start `shoal host`"
                 )
             # Only a site with a host has such a file.
-            from shoal.runtime.site_readings import SiteReadings  # noqa: PLC0415 - lazy
+            from shoal.runtime.site_readings import SiteReadings  # noqa: PLC0415 - hosts
 
             site = SiteReadings(file, config.client.readings_bytes_max, read_only=read_only)
             stack.callback(site.close)
@@ -374,7 +371,7 @@ class ClusterLog(Protocol):
         ...
 
 
-class LazyLog:
+class LazyLog(ForwardedLog):
     """A `Log` that is opened at its first use; topics that were ensured before are then made."""
 
     def __init__(self, opens: Callable[[], Log]) -> None:
@@ -382,45 +379,20 @@ class LazyLog:
         self._log: Log | None = None
         self._ensured: dict[str, TopicSettings | None] = {}
 
+    @contextmanager
+    def _using(self) -> Iterator[Log]:
+        yield self._opened()
+
     def ensure(self, topic: str, settings: TopicSettings | None = None) -> None:
         """See `Log.ensure`."""
         self._ensured[topic] = settings
         if self._log is not None:
             self._log.ensure(topic, settings)
 
-    def identity(self, topic: str) -> bytes:
-        """See `Log.identity`."""
-        return self._opened().identity(topic)
-
-    def publish(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
-        headers: Headers = (),
-        partition: int | None = None,
-    ) -> None:
-        """See `Log.publish`."""
-        self._opened().publish(topic, value, key, headers, partition)
-
     def flush(self, timeout_s: float = 30.0) -> None:
         """See `Log.flush`."""
         if self._log is not None:
             self._log.flush(timeout_s)
-
-    def read(
-        self, topic: str, at: Positions, limit: int = 500, timeout_s: float = 0.0
-    ) -> tuple[Sequence[Record], Positions]:
-        """See `Log.read`."""
-        return self._opened().read(topic, at, limit, timeout_s)
-
-    def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
-        """See `Log.bounds`."""
-        return self._opened().bounds(topic)
-
-    def show_progress(self, reader: str, topic: str, at: Positions) -> None:
-        """See `Log.show_progress`."""
-        self._opened().show_progress(reader, topic, at)
 
     def close(self) -> None:
         """See `Log.close`."""

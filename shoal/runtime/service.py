@@ -113,8 +113,8 @@ def run(
                 while not stop.is_set():
                     notify_systemd("WATCHDOG=1")
                     on_step(node)
-                    # A step costs more than the wait for a record within it: whoever has had
-                    # nothing to do for long takes fewer, and is woken by a record as before.
+                    # A step costs more than the wait for a record within it: a node without
+                    # records for long takes fewer steps, and a record still ends the wait.
                     wait_s = max(poll_s, min(idle_s / QUIET_SHARE, QUIET_STEP_S))
                     if until_idle_s is not None:
                         wait_s = poll_s

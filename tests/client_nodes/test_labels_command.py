@@ -284,7 +284,7 @@ def test_relabelling_gives_every_reading_the_newest_names_and_versions(labelled:
 def rename(file: Path, identity: int) -> None:
     """Name a cluster, and let the server publish a snapshot that has the name."""
     # The other tests need no server.
-    from shoal.server_node.ingest.request_publishing import request_name  # noqa: PLC0415 - lazy
+    from shoal.server_node.ingest.request_publishing import request_name  # noqa: PLC0415 - a server
 
     config = load_config(file)
     with closing(open_log(config.log)) as log:

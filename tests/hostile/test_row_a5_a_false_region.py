@@ -149,7 +149,7 @@ def test_a_region_cannot_take_readings_away_by_noise_that_adds_up(tmp_path: Path
     site.send_windows(1)
     update = site.region_update("north", 100_000, windows=500, count=0)
     # Made for this test alone.
-    update.arrays["count"][: update.arrays["cells"][0]] = -55  # type: ignore[index]  # see above
+    update.arrays["count"][: update.arrays["cells"][0]] = -55  # type: ignore[index]  # an array
     site.send(update)
     site.run()
     assert site.reasons() == ["claims"]

@@ -271,7 +271,7 @@ def test_updates_stored_before_a_client_had_a_key_are_signed_when_they_are_publi
     config = load_config(file)
     with resumed(open_client(config, "attic", clock=clock)) as client:
         # Updates are stored and not published.
-        client._outbox.publish_pending = lambda: 0  # type: ignore[method-assign]  # see above
+        client._outbox.publish_pending = lambda: 0  # type: ignore[method-assign]  # a fault
         client.step()
     require_signatures(file)
     for client_with_key in CLIENTS:

@@ -271,6 +271,35 @@ def test_a_full_disk_under_the_checkpoints_of_all_clients_is_waited_for(
     assert published(full) == published(config)
 
 
+@pytest.mark.usefixtures("same_identities")
+def test_an_outage_of_the_federation_s_log_closes_all_clients_and_loses_nothing(
+    tmp_path: Path, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_module, "RETRY_FIRST_S", 0.0)
+    monkeypatch.setattr(hosted_client, "RETRY_FIRST_S", 0.0)
+    records = [record for seed, name in enumerate(CLIENTS) for record in keyed(name, 90, seed)]
+    write_site(config, records)
+    shutil.copytree(tmp_path, tmp_path / "copy")
+    with closing(Host(config, clock=clock)) as host:
+        serve(host)
+    away = load_config(tmp_path / "copy" / "federation.toml")
+    outages = [True, True, False]
+    publish = SqliteLog.publish
+
+    def failing(self: SqliteLog, topic: str, *arguments: Any, **more: Any) -> None:
+        if topic == away.contract.updates_topic and outages and outages.pop():
+            raise LogUnavailable("the broker does not answer")
+        publish(self, topic, *arguments, **more)
+
+    monkeypatch.setattr(SqliteLog, "publish", failing)
+    with closing(Host(away, clock=clock)) as host:
+        while outages or host.totals()["learned"] < len(records):
+            assert host.step(), "an outage is no idleness"
+        serve(host)
+        assert not host.failures()
+    assert published(away) == published(config)
+
+
 def test_a_client_that_may_not_publish_leaves_the_others_alone(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:

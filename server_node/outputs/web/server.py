@@ -204,7 +204,7 @@ class TimedProtocol(H11Protocol):
 
     listener: ClassVar[Listener]
 
-    def connection_made(  # type: ignore[override]  # as uvicorn
+    def connection_made(  # type: ignore[override]  # uvicorn narrows it, too
         self, transport: asyncio.Transport
     ) -> None:
         """The connection is open, after its TLS handshake if it has one."""

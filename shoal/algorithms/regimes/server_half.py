@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -36,7 +37,14 @@ from shoal.algorithms.regimes.region import Senders
 from shoal.algorithms.regimes.server import NO_PARENT, RegimeSearch
 from shoal.algorithms.regimes.sets import CellSets
 from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_rows
+from shoal.algorithms.streaming import (
+    Arrays,
+    Contribution,
+    Rows,
+    State,
+    check_rows,
+    checked_headers,
+)
 from shoal.algorithms.view import ClusteringView, RegimeView
 from shoal.errors import InvalidData
 from shoal.kernels.arrays import AnyArray, Floats, Ints
@@ -131,17 +139,8 @@ class RegimesServer(RegimesHalf):
 
         Raises `InvalidData`; then nothing has changed.
         """
-        width = self._width
-        headers = []
-        for contribution in contributions:
-            try:
-                header = check_update(contribution.arrays, COUNT_MAX, 0)
-                if header is not None and header.width != (width or header.width):
-                    raise InvalidData(f"its rows have {header.width} features, expected {width}")
-            except InvalidData as refused:
-                raise InvalidData(f"contribution of {contribution.client}: {refused}") from None
-            width = width if header is None else header.width
-            headers.append(header)
+        check = partial(check_update, readings=COUNT_MAX, spare=0)
+        headers = checked_headers(contributions, check, self._width)
         for contribution, header in zip(contributions, headers, strict=True):
             if header is not None:
                 self._take(contribution, header)

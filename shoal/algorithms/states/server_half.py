@@ -17,7 +17,7 @@ from shoal.algorithms.states.matching import Profile, matched_states
 from shoal.algorithms.states.messages import SNAPSHOT, UPDATE, Header, check_update
 from shoal.algorithms.states.options import StatesOptions
 from shoal.algorithms.states.pooling import means_of_states
-from shoal.algorithms.streaming import Arrays, Contribution, Rows, check_rows
+from shoal.algorithms.streaming import Arrays, Contribution, Rows, check_rows, checked_headers
 from shoal.algorithms.view import ClusteringView, RegimeView
 from shoal.errors import InvalidData, InvalidState
 from shoal.kernels.arrays import AnyArray, Floats, Ints
@@ -133,17 +133,7 @@ class StatesServer(Half[StatesOptions, StatesServerState]):
 
         Raises `InvalidData`; then nothing has changed.
         """
-        width = self._width
-        headers = []
-        for contribution in contributions:
-            try:
-                header = check_update(contribution.arrays)
-                if header is not None and header.width != (width or header.width):
-                    raise InvalidData(f"its rows have {header.width} features, expected {width}")
-            except InvalidData as refused:
-                raise InvalidData(f"contribution of {contribution.client}: {refused}") from None
-            width = width if header is None else header.width
-            headers.append(header)
+        headers = checked_headers(contributions, check_update, self._width)
         for contribution, header in zip(contributions, headers, strict=True):
             if header is not None:
                 self._take(contribution, header)

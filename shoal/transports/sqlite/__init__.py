@@ -17,7 +17,7 @@ class SqliteTransport(Transport):
     def open(self, location: str, settings: Settings) -> Log:
         """See `Transport.open`."""
         # A process on Kafka needs no SQLite.
-        from shoal.transports.sqlite.log import SqliteLog  # noqa: PLC0415 - lazy
+        from shoal.transports.sqlite.log import SqliteLog  # noqa: PLC0415 - not on Kafka
 
         return SqliteLog(location)
 

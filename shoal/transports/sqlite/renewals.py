@@ -102,8 +102,8 @@ class RenewalLocks:
 
     def _open(self, create: bool) -> bool:
         """Open the file that has the name now; whether there is one."""
-        # On a file that was deleted nobody else would see a lock; and whoever watched so far, and
-        # now holds the lease, has opened the file to read only.
+        # Other processes do not see a lock on a file that was deleted; and a server that has
+        # watched the lease and holds it now has opened the file to read only.
         if self._descriptor is not None and (create > self._writable or not self._is_current()):
             self.close()
         if self._descriptor is not None:
