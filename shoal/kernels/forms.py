@@ -104,10 +104,9 @@ class Forms:
         if self._choice is None and not os.environ.get(VARIABLE):
             self._choice = NUMPY
 
-    @property
-    def is_loading(self) -> bool:
-        """Whether the kernels are being loaded or compiled in the background."""
-        return self._loading is not None and self._loading.is_alive()
+    def is_loading_in(self, thread: threading.Thread) -> bool:
+        """Whether the kernels are loaded or compiled in the background by `thread`."""
+        return thread is self._loading
 
     def compiled_for(self, rows: float = 0.0) -> CompiledKernels | None:
         """The compiled kernels; None where NumPy's form is to do the work, which takes CA+'s time

@@ -56,9 +56,10 @@ def test_without_arguments_the_help_is_printed(shoal: Shoal) -> None:
 
 def test_the_help_imports_no_command() -> None:
     program = (
-        "import sys; from shoal.cli.main import main; sys.argv[1:] = ['--help']\n"
-        "try: main()\n"
-        "except SystemExit: print(*sorted(name for name in sys.modules if 'shoal.' in name))"
+        "import atexit, sys; from shoal.cli.main import main; sys.argv[1:] = ['--help']\n"
+        "shown = lambda: print(*sorted(name for name in sys.modules if 'shoal.' in name))\n"
+        "atexit.register(shown)\n"
+        "main()\n"
     )
     ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -457,6 +458,19 @@ def test_an_option_of_a_source_is_read_from_the_environment(shoal: Shoal, tmp_pa
     ended = shoal(*arguments, SHOAL_PRODUCER_ONLY="client-1")
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout.splitlines()[-1])["clients"] == {"client-1": 2}
+
+
+def test_a_command_leaves_to_python_the_end_of_a_thread_that_python_waits_for() -> None:
+    program = (
+        "import sys, threading\n"
+        "from shoal.cli.main import main\n"
+        "main_thread = threading.main_thread()\n"
+        "threading.Thread(target=lambda: (main_thread.join(), print('last'))).start()\n"
+        "main()\n"
+    )
+    command = [sys.executable, "-c", program, "--version"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines()[-1] == "last"
 
 
 COMPILING = """
