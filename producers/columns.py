@@ -46,9 +46,12 @@ _NAMES: Mapping[Kind, re.Pattern[str]] = {
         r"((received|reported|recorded|measured|event|sample|mess|log|obs|utc|local)[_ -]?)?"
         r"(date[_ -]?time|date|time|datum|zeit)([_ -]?(utc|local|cet|stamp|ms|ns|s))?|"
         r"timestamp([_ -]?(utc|local|ms|us|ns|s|sec|seconds|millis))?|date[_ -]?time|uhrzeit|"
-        r"zeitstempel|zeitpunkt|"
+        r"zeitstempel|zeitpunkt|time[_ ]?string|"
         r"datum[ /_-]+(uhr)?zeit|date[ /_-]+time|tijd(stip)?|tidspunkt|"
         r"ts|epoch|heure|fecha|hora|horodatage|last[_ -]?seen|"
+        r"时间|時間|日時|日期|采集时间|記録時間|일시|시간|날짜|"
+        r"дата|время|дата[ /]?(и )?время|tarih|czas|"
+        r"datum a čas|data[ /_-]+(e |i )?(hora|ora|godzina)|fecha[ /_-]+(y )?hora|dato|"
         r"((last|date)[_ -]?)?(updated?|changed|created|measured|received|sampled|recorded|sent)"
         r"[_ -]?(at|on|time)|yyyy[_-]?mm[_-]?dd([_ -]?(hh([_:]?mm)?)?)?"
     ),
@@ -81,7 +84,7 @@ def is_named(kind: Kind, name: str) -> bool:
 
 _QUANTITIES = re.compile(
     r"(metric|variable|parameter|phenomenon|phänomen|quantity|entity|signal|channel|field|"
-    r"measurement|property|"
+    r"measurement|property|var[_ ]?name|"
     r"attribute|register|kanal|messgr(ö|oe)(ß|ss)e|messstelle)([_ -]?(id|name|no|nr))?|"
     r"(tag|point|series)[_ -]?(id|name|no|nr)"
 )
@@ -93,7 +96,8 @@ _MAY_BE_QUANTITIES = re.compile(
 )
 """names of a column that names quantities or devices, beside one of values, in lower case"""
 _VALUES = re.compile(
-    r"(raw|sensor|num(eric)?|double|float)?[_ -]?(value|val|reading|measurement|wert|messwert|v|"
+    r"(raw|sensor|num(eric)?|double|float|var)?[_ -]?("
+    r"value|val|reading|measurement|wert|messwert|v|"
     r"state|result|data|payload|level)([_ -]?(raw|hrf|scaled|num(eric)?|float|calibrated))?"
 )
 """names of a column of values of any quantity, in lower case"""
@@ -132,6 +136,8 @@ _HAS_CLOCK = re.compile(r"\d[ T]\s*\d{1,2}[:.h]\d{2}")
 # rise as well: so the range is bounded on both sides, unlike that of columns named as times.
 EPOCHS = (946_684_800.0, 2_208_988_800.0)
 """seconds since 1970 of 2000 and of 2040"""
+EPOCHS_BY_NAME = (631_152_000.0, 4_102_444_800.0)
+"""the same of 1990 and of 2100, of columns that are named as times"""
 # Not all: a damaged line or a footer must not hide the column of times.
 TIMES_SHARE = 0.95
 """share of a column's cells that are times where it is a column of times"""
@@ -214,6 +220,7 @@ _OF_COUNTERS = re.compile(
     r"(.*[_ ])?(energy|yield|production|consumption|kwh)[_ ](today|daily|total)|"
     r"(today|daily|total)[_ ](energy|yield|production|consumption|kwh)"
 )
+_OF_CERTAINTY = re.compile(r"(.*[_ ])?(confidence|certainty|plausibility)([_ ].*)?")
 _OF_RADIO = re.compile(r"(rf[_ ]?|radio[_ ]?|channel[_ ]?)?freq(uency)?")
 _OF_IDENTIFIERS = re.compile(r"(.*[_ .-])?(id|ID|Id)|.*[a-z]I[dD]")
 """... as they are written: an Id is one, and humid is none"""
@@ -410,10 +417,17 @@ def _described(
     """What each column holds; `times` and `client`: the columns of the time and of clients."""
     columns = []
     groups = _rows_of_clients(cells, client)
+    date = [name for name in _parts_of_time(cells)[:3] if name not in times]
+    if not times or len(date) < 3:
+        date = []
     for name, column in cells.items():
         if name in qualities.found:
             kind: Kind = "quality" if name in qualities.used else "left out"
             columns.append(Column(name, kind, qualities.reason(name), column.texts[:3]))
+            continue
+        if name in date:
+            reason = f"a part of a date; the time is read from {times[0]}"
+            columns.append(Column(name, "left out", reason, column.texts[:3]))
             continue
         described = _column(name, column, times, client)
         if described.kind == "feature":
@@ -491,10 +505,13 @@ class _Qualities(NamedTuple):
         quality = self.found[name]
         about = ", ".join(quality.features) or "all values of its row"
         values = f"the values of {about}" if quality.features else about
-        bad = ", ".join(quality.bad)
+        # Of the words that mean bad, those that occur.
+        occur = [text for text in quality.bad if _occurs(text, quality.codes)]
+        bad = ", ".join(occur or quality.bad)
         if name in self.used:
             share = self.bad_rows[name].mean()
-            return f"of {about}; where it is {bad} ({share:.2%} of the rows), a value is missing"
+            where = f"it is {bad}" if occur else "it means bad"
+            return f"of {about}; where {where} ({share:.2%} of the rows), a value is missing"
         if not quality.bad:
             return (
                 f"how good {values} are, in codes of no known list"
@@ -516,6 +533,11 @@ class _Qualities(NamedTuple):
                 if not quality.features:
                     columns.setdefault(feature, name)
         return columns
+
+
+def _occurs(bad: str, codes: Sequence[str]) -> bool:
+    rule = BadQuality((bad,))
+    return any(map(rule.is_bad, codes))
 
 
 def _qualities(
@@ -571,7 +593,7 @@ def _time_columns(cells: Mapping[str, _Cells]) -> list[str]:
     parts = _parts_of_time(cells)
     # Year, month and day, or year and day of the year.
     if len(parts) >= 3 or (len(parts) == 2 and is_day_of_year(parts[1])):
-        return parts
+        return _with_time_of_day(parts, cells) if len(parts) == 3 else parts
     # Those that are named as a time before others.
     for name in sorted(cells, key=lambda name: not is_named("time", name)):
         if not _are_times(cells[name], is_named("time", name)):
@@ -587,6 +609,17 @@ def _time_columns(cells: Mapping[str, _Cells]) -> list[str]:
         if _are_epochs(column.head):
             return [name]
     return _unnamed_parts(cells)
+
+
+def _with_time_of_day(day: Sequence[str], cells: Mapping[str, _Cells]) -> list[str]:
+    """The columns of year, month and day with that of the time of day, or in their place the one of
+    both, where there are such."""
+    for name, column in cells.items():
+        has_both = any(_HAS_CLOCK.search(text) for text in column.texts[:100])
+        if is_named("time", name) and has_both and _are_times(column, by_name=True):
+            return [name]
+    clocks = [name for name, column in cells.items() if _is_clock(column)]
+    return [*day, *clocks[:1]]
 
 
 RANGES_OF_PARTS = ((1950, 2100), (1, 12), (1, 31), (0, 24), (0, 59), (0, 59))
@@ -709,7 +742,10 @@ def _are_times(cells: _Cells, by_name: bool) -> bool:
         if all(map(is_date_of_digits, digits)) and (by_name or len(set(digits)) > 1):
             return True
         # Epochs of this century, in s, ms, µs or ns, or days as spreadsheets count them.
-        is_epoch = numbers >= 1e9
+        is_epoch = np.zeros(len(numbers), dtype=np.bool_)
+        for units in (1.0, 1e3, 1e6, 1e9):
+            seconds = numbers / units
+            is_epoch |= (seconds >= EPOCHS_BY_NAME[0]) & (seconds < EPOCHS_BY_NAME[1])
         is_serial = (numbers >= SERIAL_DAYS[0]) & (numbers < SERIAL_DAYS[1])
         return by_name and bool(is_epoch.all() or is_serial.all())
     day_first = TimeReader(TimeOptions(), "day-first")
@@ -757,7 +793,11 @@ def _check_wide(
     That is one column of values, of the quantities that another column names. `cells` has neither
     times nor clients; `client`: the column of clients that was found by its name.
     """
-    numeric = [name for name, column in cells.items() if column.number_share >= LONG_SHARE]
+    numeric = []
+    for name, column in cells.items():
+        # A second column of times is no value.
+        if column.number_share >= LONG_SHARE and not is_named("time", name):
+            numeric.append(name)
     named = {name: column for name, column in cells.items() if name not in numeric}
     all_cells = dict(cells)
     if client is not None:
@@ -931,7 +971,7 @@ def _column(name: str, cells: _Cells, times: Sequence[str], client: str | None) 
         return _category(name, cells, values)
     reason = _left_out(cells, numbers)
     if is_named("time", name) and cells.texts and reason != NO_CELL:
-        reason = _unread_time(cells, numbers) or reason
+        reason = _unread_time(cells, numbers, times) or reason
     if reason:
         return Column(name, "left out", reason, examples)
     return _feature_of_numbers(name, examples, numbers)
@@ -984,8 +1024,10 @@ def _categories(cells: _Cells, numbers: Floats) -> tuple[str, ...]:
 NO_CELL = "no cell has a value"
 
 
-def _unread_time(cells: _Cells, numbers: Floats) -> str:
-    """Why a column that is named as a time is none."""
+def _unread_time(cells: _Cells, numbers: Floats, times: Sequence[str]) -> str:
+    """Why a column that is named as a time is none; `times`: the columns that are."""
+    if times and all(map(is_moment, cells.texts)):
+        return f"another time; that of the readings is read from {times[0]}"
     if len(numbers):
         return (
             "named as a time, and its numbers are neither epochs nor dates that are known: give"
@@ -1007,27 +1049,44 @@ def _left_out(cells: _Cells, numbers: Floats) -> str:
     return "counts the rows" if _counts_rows(cells) else ""
 
 
+_LIKE_A_TIME = re.compile(r"(?=.*(?<!\d)(19|20)\d\d(?!\d))(?=.*\d{1,2}[:.h]\d{2})")
+"""a text with a year and a time of day"""
 _SEVERAL_VALUES = re.compile(r"[+-]?\d+([.,]\d+)?(\s*[/;|±]\s*[+-]?\d+([.,]\d+)?)+")
 """a cell such as 120/80 or 21.5±0.3"""
 
 
 def _no_number(cells: _Cells) -> str:
     """Why none of the cells of a column is a number."""
-    texts = cells.texts
-    if texts and all(text.startswith(("{", "[")) for text in texts):
-        return (
-            "JSON: put its fields into columns, or let shoal init look at the topic that it came"
-            " from"
-        )
-    if all(map(is_no_value, texts)):
-        return NO_CELL
-    if all(map(TWO_VALUES.fullmatch, texts)):
-        return "two values in a cell: put the first part into a column of its own"
-    if all(_SEVERAL_VALUES.fullmatch(text) and not is_moment(text) for text in texts):
-        return "several values in a cell: put each into a column of its own"
-    if all(map(unit_behind, texts)):
-        return "numbers with a unit behind, which makes them texts: send the numbers alone"
-    return "text"
+    for reason, is_so in _KINDS_OF_TEXTS:
+        if cells.texts and all(map(is_so, cells.texts)):
+            return reason
+    return "text" if cells.texts else NO_CELL
+
+
+def _is_json(text: str) -> bool:
+    return text.startswith(("{", "["))
+
+
+def _has_several_values(text: str) -> bool:
+    return _SEVERAL_VALUES.fullmatch(text) is not None and not is_moment(text)
+
+
+_KINDS_OF_TEXTS: tuple[tuple[str, Callable[[str], Any]], ...] = (
+    (
+        "JSON: put its fields into columns, or let shoal init look at the topic that it came from",
+        _is_json,
+    ),
+    (NO_CELL, is_no_value),
+    ("two values in a cell: put the first part into a column of its own", TWO_VALUES.fullmatch),
+    ("several values in a cell: put each into a column of its own", _has_several_values),
+    ("a time that is not that of the readings", is_moment),
+    ("reads like a time, in no form that is known: give --date-format", _LIKE_A_TIME.match),
+    (
+        "numbers with a unit behind, which makes them texts: send the numbers alone",
+        unit_behind,
+    ),
+)
+"""why texts are no numbers -> whether one of them is of that kind"""
 
 
 def _rows_of_clients(cells: Mapping[str, _Cells], client: str | None) -> list[list[int]]:
@@ -1048,18 +1107,27 @@ def _no_measurement(name: str, cells: _Cells, groups: Sequence[Sequence[int]]) -
         return "the same within each client"
     parts = [part.strip() for part in re.split(r"[.:/]", end)]
     last = parts[-1].lower()
-    if _OF_PLACES.fullmatch(last):
-        return "a place, by its name"
-    if _OF_COUNTERS.fullmatch(last):
-        return "a counter, by its name"
     # A path may say it in two parts: battery.percent.
     is_of_device = _OF_DEVICES.fullmatch(last) or _OF_DEVICES.fullmatch(
         "_".join(parts[-2:]).lower()
     )
-    if is_of_device or (_OF_RADIO.fullmatch(last) and _is_radio(cells)):
-        return "the state of the device or its link, by its name, not what it measures"
-    if _OF_IDENTIFIERS.fullmatch(parts[-1]) and _are_whole(cells):
-        return "an identifier, by its name"
+    digits = {text.removesuffix(".0") for text in cells.texts}
+    reasons = {
+        "a place, by its name": _OF_PLACES.fullmatch(last),
+        "a counter, by its name": _OF_COUNTERS.fullmatch(last),
+        "the state of the device or its link, by its name, not what it measures": (
+            is_of_device or (_OF_RADIO.fullmatch(last) and _is_radio(cells))
+        ),
+        "how sure a device is of its values, by its name": _OF_CERTAINTY.fullmatch(last),
+        "an identifier, by its name": _OF_IDENTIFIERS.fullmatch(parts[-1]) and _are_whole(cells),
+        # Nothing else consists of days that there are, and of several.
+        "dates that are not the time of the readings": (
+            len(digits) > 1 and all(map(is_date_of_digits, digits))
+        ),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            return reason
     return _counts_up(cells, groups)
 
 

@@ -71,6 +71,11 @@ WRITTEN_OUT: Mapping[str, str] = {
     "˚f": "°F",
     "º": "°",
     "˚": "°",
+    "%rh": "%",
+    "% rh": "%",
+    "%rf": "%",
+    "% rf": "%",
+    "meters/second": "m/s",
     "volts": "V",
     "volt": "V",
     "amps": "A",
@@ -88,6 +93,10 @@ _SUFFIX = re.compile(
 )
 
 
+_GLUED = re.compile(
+    r"^(?P<name>.*[^\s(\[/\d])\s*(?P<unit>[°º˚][CF]|[℃℉]|%(?:\s?(?:RH|rH|rF))?)$", re.IGNORECASE
+)
+"""a sign of a unit right behind the name: Temperature°C, Humidity%RH"""
 # As HOBO loggers write them: Temp, °C (LGR S/N: 1, SEN S/N: 2).
 _OF_LOGGER = re.compile(r"\s*\([^)]*\b(S/N|SN|serial)\b[^)]*\)\s*$", re.IGNORECASE)
 """serial numbers of the logger and the sensor, behind the name of a quantity"""
@@ -108,7 +117,8 @@ def unit_of(name: str) -> tuple[str, str]:
     if behind is not None and (behind["unit"].lower() in {*UNITS, *WRITTEN_OUT}):
         unit = behind["unit"]
         return behind["name"].strip(), WRITTEN_OUT.get(unit.lower(), unit)
-    parts = _WEIGHTED.match(plain) or _IN_BRACKETS.match(plain) or _SUFFIX.match(plain)
+    patterns = (_WEIGHTED, _IN_BRACKETS, _SUFFIX, _GLUED)
+    parts = next(filter(None, (pattern.match(plain) for pattern in patterns)), None)
     if parts is None or not parts["name"]:
         return name, ""
     bare_name = parts["name"].strip()

@@ -15,7 +15,10 @@ VALUES_MAX = 16
 """most different cells of a column of quality: more are a quantity, as an index of air quality"""
 MAJORITY = 0.8
 """share of the cells with one code, from which on that is seen to mean good"""
-_STRONG = r"quality|qual|q[ac]|qf|qflag|qualifier|valid(ity)?|status[_ ]?code|good|ok"
+_STRONG = (
+    r"quality|qual|q[ac]|qf|qflag|qualifier|valid(ity)?|status[_ ]?code|good|ok|qualit(ä|ae)t|"
+    r"qualit[eéaà]|calidad|qualidade|validit[eé]|g(ü|ue)ltig(keit)?"
+)
 _WEAK = r"flags?|status|q|err(or)?"
 _END = r"([_. ]?(code|flag|symbol|no|id))?"
 _BEHIND = re.compile(rf"(?P<of>.*?)[._ :/-]?(?P<noun>{_STRONG}|{_WEAK}){_END}")
@@ -25,11 +28,13 @@ _OF_THE_ROW = frozenset({"sensor", "data", "device", "reading", "measurement", "
 """words before quality that mean all values of the row"""
 _APART = frozenset({"good", "ok", "q"})
 """those that end other words as well, and alone may be about anything"""
-_IS_TRUTH = re.compile(r"valid(ity)?|good|ok")
+_IS_TRUTH = re.compile(r"valid(ity)?|good|ok|g(ü|ue)ltig(keit)?|validit[eé]")
 """names of columns that are true, or 1, for a good value"""
 _KNOWN_WORDS = re.compile(
     r"(good|ok|okay|valid|passed?|uncertain|questionable|suspect|doubtful"
-    r"|bad|invalid|fail(ed|ure)?|error|fault|missing)\b.*"
+    r"|bad|invalid|fail(ed|ure)?|error|fault|missing"
+    r"|gut|gültig|fehlerfrei|fehler|störung|gestört|ungültig|schlecht|bon(ne)?|valide|erreur|mauvaise?)"
+    r"\b.*"
     r"|(good|uncertain|bad)[a-z_]+"
 )
 """words on quality in use, as Good, BadNoCommunication, in lower case"""
@@ -41,6 +46,9 @@ OPC_GOOD = 192
 # The two highest bits of a status code are its severity: 0 good, 1 uncertain, 2 bad.
 UA_UNCERTAIN = 2**30
 """smallest code of OPC UA that is not good; twice of it is the smallest bad one"""
+
+
+_IN_BASE_16 = re.compile(r"0[xX][0-9a-fA-F]{1,8}")
 
 
 class QualityOf(NamedTuple):
@@ -63,7 +71,7 @@ def quality_of(
     bad.
     """
     cells = Counter(_code(text) for text in texts if text)
-    named = _named(name, names)
+    named = _of_weather_service(name, names) or _named(name, names)
     if named is None or not 0 < len(cells) <= VALUES_MAX:
         return None
     noun, features = named
@@ -72,6 +80,9 @@ def quality_of(
     if noun.startswith("err") and not (features and found):
         return None
     is_flag_of = bool(features) and noun.startswith(("flag", "err"))
+    # What a list does not explain and never changes is nothing to ask about.
+    if not found and len(cells) == 1 and all(texts):
+        return None
     if _IS_STRONG.fullmatch(noun) is None and not is_flag_of:
         are_numbers = all(map(_is_number, cells))
         # The state of a machine: a feature. Beside its speed, codes may be either.
@@ -83,7 +94,9 @@ def quality_of(
 
 
 def _code(text: str) -> str:
-    """A cell as it is compared with others: 192.0 is 192."""
+    """A cell as it is compared with others: 192.0 is 192, and 0x80050000 is 2147811328."""
+    if _IN_BASE_16.fullmatch(text):
+        return str(int(text, 16))
     if _is_number(text):
         return f"{float(text):.0f}" if float(text).is_integer() else text
     return text.lower()
@@ -119,17 +132,29 @@ def _named(name: str, names: Sequence[str]) -> tuple[str, tuple[str, ...]] | Non
     return None
 
 
+def _of_weather_service(name: str, names: Sequence[str]) -> tuple[str, tuple[str, ...]] | None:
+    """The same of QT behind T and of QRR1 behind RR1; QN_9 is about all of the row."""
+    lowered = name.lower().strip()
+    place = list(names).index(name)
+    if place > 0 and lowered == f"q{names[place - 1].lower()}":
+        return "q", (names[place - 1],)
+    return ("quality", ()) if re.fullmatch(r"qn([_ ]?\d+)?", lowered) else None
+
+
 def _begins(name: str, stem: str, noun: str) -> bool:
     """Whether a column is called by the stem of a name of quality: X, or X.PV beside X.Quality."""
     lowered = name.lower().replace('"', "")
     if noun != "q" and re.match(rf"{re.escape(stem)}([._ :/\[(-]|$)", lowered):
         # No column of quality is about another one.
         return _BEHIND.fullmatch(lowered) is None or _is_value(lowered)
-    return re.fullmatch(rf"{re.escape(stem)}([._ :/-](v|val|value|pv))?", lowered) is not None
+    return (
+        re.fullmatch(rf"{re.escape(stem)}([._ :/-](v|val|value|pv|wert|valeur|valor))?", lowered)
+        is not None
+    )
 
 
 def _is_value(name: str) -> bool:
-    return re.search(r"(value|val|pv|v)$", name) is not None
+    return re.search(r"(value|val|pv|v|wert|valeur|valor)$", name) is not None
 
 
 def _bad_codes(noun: str, cells: Mapping[str, int]) -> tuple[str, ...]:

@@ -24,7 +24,9 @@ from shoal.producers.files.dialect import (
     is_measured,
     known_encoding,
     names_and_rows,
+    scripts_of,
     spaced,
+    with_row_names,
 )
 from shoal.producers.files.parsing import number_of
 from shoal.producers.files.plain_lines import BLOCK_LINES, LineForm, rows_of_numbers
@@ -65,7 +67,10 @@ class CsvTable:
         if options.encoding:
             encoding = known_encoding(options.encoding)
         else:
-            encoding = encoding_of(beginning_of(path))
+            beginning = beginning_of(path)
+            encoding = encoding_of(beginning)
+            if encoding in ("cp1252", "latin-1"):
+                refuse_other_scripts(beginning, path)
         head = head_lines(path, encoding)
         if head[:1] == [OVERLONG]:
             raise SettingsError(
@@ -80,7 +85,7 @@ class CsvTable:
             self._header_rows = 0
             names: Sequence[str] = [""] * len(header)
         else:
-            names, rows_below = names_and_rows(header, below)
+            names, rows_below = names_and_rows(with_row_names(header, below), below)
             self._header_rows = 1 + rows_below
         self.columns = column_names(names)
         self._header: list[str] | None = header
@@ -176,9 +181,11 @@ class CsvTable:
         """The cells at these places of every row below the header; None for a broken row."""
         width = len(self.columns)
         for row in self._records(lines, self._unclosed):
-            if row is not None and len(row) == width and row != self._header:
-                yield [row[place] for place in places]
-                continue
+            if row is not None and row != self._header:
+                cells = self.dialect.fitted(row, width)
+                if len(cells) == width:
+                    yield [cells[place] for place in places]
+                    continue
             # A row that is None was counted when it could not be read.
             if row is not None:
                 fault = "header" if row == self._header else "ragged"
@@ -211,6 +218,17 @@ class CsvTable:
                 on_broken(lines.line, fault)
                 lines.give_back()
                 yield None
+
+
+def refuse_other_scripts(beginning: bytes, path: Path) -> None:
+    """Raise `SettingsError` for a text in another script than the Latin one, whose encoding is not
+    known: read in a wrong one its names are no names."""
+    readings = scripts_of(beginning)
+    if readings:
+        ways = ", ".join(f"{text!r} in {encoding}" for encoding, text in readings.items())
+        raise SettingsError(
+            f"{path}: its texts are not in UTF-8, and may be {ways}; give --encoding"
+        )
 
 
 def is_row(cells: Sequence[str], wanted: Sequence[str]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import csv
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain, islice
@@ -99,6 +100,18 @@ class Dialect(NamedTuple):
     """texts behind numbers, such as %, each in all cells of a column"""
     preamble: int = 0
     """lines before the header"""
+    cells: int = 0
+    """cells of a row, where that is not the number of names; 0 where it is"""
+
+    def fitted(self, row: list[str], width: int) -> list[str]:
+        """A row with as many cells as there are names, which are `width`; a row of another length
+        than usual stays as it is.
+
+        Empty cells at the end of rows may be left out, or be more than there are names.
+        """
+        if not self.cells or len(row) != self.cells:
+            return row
+        return [*row, *[""] * (width - len(row))] if len(row) < width else row[:width]
 
     @property
     def na_words(self) -> frozenset[str]:
@@ -203,6 +216,52 @@ def encoding_of(head: bytes) -> str:
     return "utf-8-sig"
 
 
+_SCRIPTS = {
+    "cp1251": "CYRILLIC",
+    "koi8-r": "CYRILLIC",
+    "cp1253": "GREEK",
+    "gb18030": "CJK",
+    "big5": "CJK",
+    "cp932": "CJK HIRAGANA KATAKANA",
+    "cp949": "HANGUL",
+    "cp1256": "ARABIC",
+    "cp1255": "HEBREW",
+    "cp874": "THAI",
+}
+"""encodings of other scripts than the Latin one -> the first words of the names of its letters"""
+_MARKED = bytes(range(0x80, 0x100))
+_RUN_OF_LETTERS = re.compile(rb"[\x80-\xff]{2,}")
+_WORD_OF_LETTERS = re.compile(rb"[^\x00-\x40\[-`{-\x7f]*[\x80-\xff][^\x00-\x40\[-`{-\x7f]*")
+
+
+def scripts_of(head: bytes) -> dict[str, str]:
+    """encoding -> how it reads some word, for a text in the letters of another script than the
+    Latin one; none for any other text, which Windows-1252 reads.
+
+    Which of them it is no program can tell from a few names. In Latin texts letters with accents
+    stand alone.
+    """
+    marked = len(head) - len(head.translate(None, delete=_MARKED))
+    runs = [len(run) for run in _RUN_OF_LETTERS.findall(head)]
+    longest = max(runs, default=0)
+    in_long_runs = sum(length for length in runs if length > 2)
+    # Of signs of two bytes each many stand alone, as those behind the numbers of a date.
+    has_pairs = longest > 3 and sum(runs) >= 0.9 * marked
+    if not marked or not (has_pairs or in_long_runs >= marked / 2):
+        return {}
+    word = max(_WORD_OF_LETTERS.findall(head[:4096]) or [b""], key=len)
+    readings = {}
+    for encoding, letters in _SCRIPTS.items():
+        try:
+            text = word.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+        scripts = [unicodedata.name(sign, "").split(" ")[0] for sign in text if not sign.isascii()]
+        if scripts and all(script in letters.split() for script in scripts):
+            readings[encoding] = text
+    return readings
+
+
 def known_encoding(name: str) -> str:
     """The encoding of that name. Raises `SettingsError` for none."""
     try:
@@ -223,17 +282,25 @@ def delimiter_of(lines: Sequence[str]) -> str:
     if not lines:
         return ","
     try:
-        best = max(
-            DELIMITERS,
-            key=lambda sign: (*_agreement(lines, sign), _measured_cells(lines[:LINES_ALIKE], sign)),
-        )
-        if _agreement(lines, best)[0] < ROWS_AGREE * len(lines) and _are_spaced(lines):
-            return SPACE
-        return best
+        best = _best_delimiter(lines)
+        if _agreement(lines, best)[0] >= ROWS_AGREE * len(lines):
+            return best
+        # The header may have another number of cells than all rows.
+        of_rows = _best_delimiter(lines[1:])
+        if _agreement(lines[1:], of_rows)[0] >= ROWS_AGREE * len(lines):
+            return of_rows
+        return SPACE if _are_spaced(lines) else best
     except csv.Error:
         # A cell that is too long: the rows are read one by one, and counted.
         bare = re.sub(r'"[^"]*"', "", lines[0])
         return max(DELIMITERS, key=bare.count)
+
+
+def _best_delimiter(lines: Sequence[str]) -> str:
+    return max(
+        DELIMITERS,
+        key=lambda sign: (*_agreement(lines, sign), _measured_cells(lines[:LINES_ALIKE], sign)),
+    )
 
 
 LINES_ALIKE = 20
@@ -306,17 +373,48 @@ def preamble_of(lines: Sequence[str]) -> int:
             return 0
         if _agreeing(lines).share > 0.5:
             return _notes_as_wide(lines)
-        for place in range(1, min(PREAMBLE_LINES_MAX + 1, len(lines) - 2)):
-            if not lines[place].strip():
-                continue
-            rows = _agreeing(lines[place:])
-            names = [cell.strip() for cell in rows.header]
-            has_names = sum(map(bool, names)) > 1 and not any(map(_NUMBER.fullmatch, names))
-            if rows.share >= ROWS_AGREE and has_names:
-                return place
+        if not _is_header_of_other_width(lines):
+            return _first_header(lines) or _longer_header(lines)
     except csv.Error:
         # The row is counted as broken when it is read.
         pass
+    return 0
+
+
+def _first_header(lines: Sequence[str]) -> int:
+    """How many lines stand before the first one that has as many cells as nearly all after it, and
+    names in several; 0 for none."""
+    for place in range(1, min(PREAMBLE_LINES_MAX + 1, len(lines) - 2)):
+        if not lines[place].strip():
+            continue
+        rows = _agreeing(lines[place:])
+        names = [cell.strip() for cell in rows.header]
+        has_names = sum(map(bool, names)) > 1 and not any(map(is_measured, names))
+        if rows.share >= ROWS_AGREE and has_names:
+            return place + _notes_as_wide(lines[place:])
+    return 0
+
+
+def _is_header_of_other_width(lines: Sequence[str]) -> bool:
+    """Whether the first line has names for nearly all rows, which have more or fewer cells."""
+    first, *below = list(csv.reader(lines, delimiter=delimiter_of(lines)))
+    if len(first) < 2 or not _is_whole_header(first):
+        return False
+    return bool(_usual_cells(below, len(first))) or with_row_names(first, below) is not first
+
+
+def _longer_header(lines: Sequence[str]) -> int:
+    """How many lines stand before a header with more names than nearly all rows have cells; 0 for
+    none, and where the first line is it."""
+    for delimiter in DELIMITERS:
+        rows = list(csv.reader(lines, delimiter=delimiter))
+        for place in range(1, min(PREAMBLE_LINES_MAX + 1, len(rows) - ROWS_BELOW)):
+            header = rows[place]
+            below = [row for row in rows[place + 1 :] if row]
+            cells, alike = Counter(map(len, below)).most_common(1)[0] if below else (0, 0)
+            is_usual = 1 < cells < len(header) and alike >= ROWS_AGREE * len(below)
+            if is_usual and _is_whole_header(header) and _measured_places(below[0]):
+                return place
     return 0
 
 
@@ -331,10 +429,11 @@ def _notes_as_wide(lines: Sequence[str]) -> int:
     They are a header of their own and what stands below it, which is no reading.
     """
     delimiter = delimiter_of(lines)
-    rows = list(csv.reader(lines[: NOTES_MAX + UNITS_SEEN], delimiter=delimiter))
+    rows = list(csv.reader(lines[: NOTES_MAX + HEADER_ROWS_MAX + UNITS_SEEN], delimiter=delimiter))
     for place in range(2, min(NOTES_MAX, len(rows) - UNITS_SEEN) + 1):
         header = rows[place]
-        readings = rows[place + 1 : place + 1 + UNITS_SEEN]
+        rows_of_header = _further_rows(header, rows[place + 1 :])
+        readings = rows[place + 1 + rows_of_header :][:UNITS_SEEN]
         if len(readings) < UNITS_SEEN or {len(row) for row in rows[:place]} != {len(header)}:
             return 0
         measured = [_measured_places(row) for row in readings]
@@ -342,7 +441,13 @@ def _notes_as_wide(lines: Sequence[str]) -> int:
         is_above_alike = any(_measured_places(row) >= measured[0] for row in rows[:place])
         is_alike = bool(measured[0]) and measured.count(measured[0]) == UNITS_SEEN
         has_numbers_above = any(map(_measured_places, rows[:place]))
-        if is_alike and has_numbers_above and not is_above_alike and _is_whole_header(header):
+        if not is_alike or not has_numbers_above or is_above_alike:
+            continue
+        # The column of the time may have no name.
+        named = [header[column] for column in sorted(measured[0]) if header[column].strip()]
+        if _is_whole_header(header) or (
+            len(named) >= max(2, len(measured[0]) - 1) and _is_whole_header(named)
+        ):
             return place
     return 0
 
@@ -414,6 +519,9 @@ def units_below(header: Sequence[str], below: Sequence[Sequence[str] | None]) ->
     with_unit: list[int] = []
     has_signs = any(map(_SIGN_OF_UNIT.search, units))
     for place, unit in enumerate(units):
+        # The form of dates stands in brackets as well: [dd.MM.yyyy HH:mm].
+        if all(is_moment(row[place]) for row in rows):
+            continue
         if has_signs:
             if _SIGN_OF_UNIT.match(unit) and unit.strip("[]()-"):
                 with_unit.append(place)
@@ -658,13 +766,18 @@ def dialect_of(
         below_preamble = [spaced(line) for line in below_preamble if line.strip()]
     rows = csv.reader(below_preamble, delimiter=delimiter)
     cells: list[list[str]] = []
+    usual = 0
     try:
         first = next(rows, [])
         below = list(islice(rows, HEAD_LINES))
+        first = with_row_names(first, below)
         names, rows_below = names_and_rows(first, below)
         below = below[rows_below:]
         header = column_names(names)
-        whole = [row for row in below if len(row) == len(header)]
+        usual = _usual_cells(below, len(header))
+        form = Dialect(cells=usual)
+        whole = [row for row in (form.fitted(row, len(header)) for row in below) if row]
+        whole = [row for row in whole if len(row) == len(header)]
         for place, name in enumerate(header):
             of_column = [row[place] for row in whole]
             with_comma = [cell for cell in of_column if "," in cell]
@@ -683,4 +796,30 @@ def dialect_of(
         frozenset(options.na_values),
         _units_of(cells),
         preamble,
+        usual,
     )
+
+
+def with_row_names(header: list[str], below: Sequence[Sequence[str] | None]) -> list[str]:
+    """The header, with an empty name in front where all rows have a name of their own there, as R
+    writes tables."""
+    rows = [row for row in below if row is not None]
+    if len(rows) < ROWS_BELOW or any(len(row) != len(header) + 1 for row in rows):
+        return header
+    are_names = all(row[-1].strip() for row in rows[:UNITS_SEEN])
+    return ["", *header] if are_names and header[:1] != [""] else header
+
+
+def _usual_cells(rows: Sequence[Sequence[str]], width: int) -> int:
+    """The cells of nearly all rows, where they are fewer than the `width` names, or more and empty;
+    0 for any other rows."""
+    if not rows:
+        return 0
+    cells, alike = Counter(map(len, rows)).most_common(1)[0]
+    if cells == width or cells < 2 or alike < ROWS_AGREE * len(rows):
+        return 0
+    # A cell without a name that holds something shifts all others, as row names of R do.
+    for row in rows:
+        if len(row) == cells and any(cell.strip() for cell in row[width:]):
+            return 0
+    return cells

@@ -41,16 +41,27 @@ _CLOCK = (
 )
 _WEEKDAY = r"(?:[^\W\d_]{2,10}[.,]*\s+)?"
 _WRITTEN = re.compile(
-    rf"{_WEEKDAY}(?P<a>\d{{1,4}})(?P<sign>[./-])(?P<b>\d{{1,2}})(?P=sign)(?P<c>\d{{1,4}}){_CLOCK}"
+    # Czech and Hungarian dates have spaces after the points: 12. 1. 2024, 2024. 01. 12.
+    rf"{_WEEKDAY}(?P<a>\d{{1,4}})(?P<sign>[./-]) ?(?P<b>\d{{1,2}})(?P=sign) ?(?P<c>\d{{1,4}})\.?"
+    rf"{_CLOCK}"
 )
 _MONTHS = (
-    *(("jan", "ene", "gen"), ("feb", "fev"), ("mar", "mae", "mrz", "mrt", "maa")),
-    *(("apr", "avr", "abr"), ("may", "mai", "mag", "mei"), ("jun", "juin", "giu")),
-    *(("jul", "juil", "lug"), ("aug", "aou", "ago"), ("sep", "set"), ("oct", "okt", "ott")),
-    *(("nov",), ("dec", "dez", "dic")),
+    ("jan", "ene", "gen", "sty", "led", "oca", "янв"),
+    ("feb", "fev", "lut", "uno", "sub", "фев"),
+    ("mar", "mae", "mrz", "mrt", "maa", "bre", "мар"),
+    ("apr", "avr", "abr", "kwi", "dub", "nis", "апр"),
+    ("may", "mai", "mag", "mei", "maj", "kve", "маи", "мая"),
+    ("jun", "juin", "giu", "cze", "cervn", "haz", "июн"),
+    ("jul", "juil", "lug", "lip", "cerve", "tem", "июл"),
+    ("aug", "aou", "ago", "sie", "srp", "авг"),
+    ("sep", "set", "wrz", "zar", "eyl", "сен"),
+    ("oct", "okt", "ott", "out", "paz", "rij", "eki", "окт"),
+    ("nov", "lis", "kas", "ноя"),
+    ("dec", "dez", "dic", "des", "gru", "pro", "ara", "дек"),
 )
-"""beginnings of the names of the months in English, German, French, Spanish, Italian and Dutch,
-without accents; the German name of March with its vowel written out"""
+"""beginnings of the names of the months in English, German, French, Spanish, Italian, Dutch,
+Portuguese, Danish, Norwegian, Swedish, Polish, Czech, Turkish and Russian, without accents; the
+German name of March with its vowel written out"""
 _NAMED = re.compile(
     rf"{_WEEKDAY}(?:(?P<day>\d{{1,2}})[ ./-]+(?P<month>[^\W\d_]{{3,10}})"
     rf"|(?P<us_month>[^\W\d_]{{3,10}})\.? (?P<us_day>\d{{1,2}}))"
@@ -71,8 +82,8 @@ _COMPACT = re.compile(
 _DAY_DIGITS = re.compile(r"(\d{4})(\d{2})(\d{2})(?:\.0+)?")
 _WHOLE = re.compile(r"(\d{1,2})(?:\.0+)?")
 """an hour, a minute or a second in a column of its own; of floats where a cell of it is empty"""
-_CLOCK_DIGITS = re.compile(r"(\d{1,4})(?:\.0+)?")
-"""a time of day as 1345, 930 or 5"""
+_CLOCK_DIGITS = re.compile(r"(\d{1,4})(?:\.0+)?(?:\s*(UTC|GMT))?")
+"""a time of day as 1345, 930, 5 or 1345 UTC"""
 HOURS_OF_DAY = 24
 _MIDNIGHT = re.compile(r"(.*\d[T ])24(:?00(?::?00(?:\.0+)?)?)(.*)")
 """the end of a day, as hour 24"""
@@ -89,8 +100,11 @@ FOLD_S = 900.0
 _OFFSET = re.compile(r"(?:UTC|GMT|Z)?\s*([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE)
 _ZONE_IN_NAME = re.compile(
     r"(?:^|[\s,;_(\[])"
-    # "UTC+01:00", or a name as the IANA database has them, "Europe/Berlin".
-    r"((?:GMT|UTC)\s*(?:[+-]\d{1,2}(?::?\d{2})?)?|[A-Z][a-z]+/[A-Z][A-Za-z_]+"
+    # "UTC+01:00", or a name as the IANA database has them, "Europe/Berlin", and not
+    # "Datum/Uhrzeit".
+    r"((?:GMT|UTC)\s*(?:[+-]\d{1,2}(?::?\d{2})?)?"
+    r"|(?:Africa|America|Antarctica|Arctic|Asia|Atlantic|Australia|Europe|Indian|Pacific)"
+    r"/[A-Z][A-Za-z_/]+"
     rf"|{'|'.join(_ABBREVIATIONS)})"
     r"[\])]*$",
 )
@@ -297,8 +311,8 @@ def _parts_of(rows: Iterable[Sequence[Any]], columns: Sequence[str]) -> _Parts:
         return _Parts(has_day_of_year)
     # The first hour of a day has 0 to 59 where others have up to 2359.
     for cells in islice(rows, ROWS_SEEN):
-        text = str(cells[-1]).strip()
-        if re.fullmatch(r"\d{2,4}(\.0+)?", text) and float(text) > HOURS_OF_DAY:
+        digits = _CLOCK_DIGITS.fullmatch(str(cells[-1]).strip())
+        if digits is not None and float(digits[1]) > HOURS_OF_DAY:
             return _Parts(has_day_of_year, is_clock=True)
     return _Parts(has_day_of_year)
 
@@ -390,8 +404,8 @@ class _Dates:
         if _COMPACT.fullmatch(text):
             self.digits += 1
         self.serial += is_serial_day(text)
-        written = _WRITTEN.fullmatch(text)
-        if _iso(text) is not None or written is None:
+        written = None if _iso(text) is not None else _WRITTEN.fullmatch(_western(text))
+        if written is None:
             return
         order = _order_of(written)
         if order is not None:
@@ -463,6 +477,9 @@ def _joined(cells: Sequence[Any], parts: _Parts, as_written: bool = False) -> st
             return ""
     # A year in a column of its own is followed by months, not by hours.
     is_year = re.fullmatch(r"\d{1,4}(\.0+)?", texts[0]) is not None
+    if is_year and len(texts) == 4 and ":" in texts[3]:
+        texts = ["-".join(text.removesuffix(".0").zfill(2) for text in texts[:3]), texts[3]]
+        is_year = False
     if is_year and parts.is_clock and len(texts) == 4:
         return f"{' '.join(texts[:3])} {_clock_of(texts[3:], is_clock=True).replace(':', ' ')}"
     if len(texts) > 1 and not is_year:
@@ -498,7 +515,8 @@ def _clock_of(texts: Sequence[str], is_clock: bool) -> str:
     together = _CLOCK_DIGITS.fullmatch(texts[0])
     if len(texts) == 1 and together is not None:
         digits = together[1].zfill(4)
-        return f"{digits[:2]}:{digits[2:]}"
+        clock = f"{digits[:2]}:{digits[2:]}"
+        return f"{clock} {together[2]}" if together[2] else clock
     return " ".join(texts)
 
 
@@ -569,7 +587,7 @@ def _written(text: str, order: str | None) -> datetime | None:
 
     Raises `ValueError` for a day or a time of day that does not exist.
     """
-    text = _OF_C.sub(r"\1 \2 \5 \3 \4", text).strip()
+    text = _western(_OF_C.sub(r"\1 \2 \5 \3 \4", text)).strip()
     text = _OF_NAMES.sub(r"\1 \2:\3:\4", text)
     spaced = _SPACED.fullmatch(text)
     if spaced:
@@ -595,12 +613,41 @@ def _written(text: str, order: str | None) -> datetime | None:
     return _with_clock(numbers, year, month, day)
 
 
+_OF_EAST_ASIA = re.compile(
+    r"(\d{4})\s*[年년]\s*(\d{1,2})\s*[月월]\s*(\d{1,2})\s*[日일]\s*"
+    r"(?:(\d{1,2})\s*[时時点시]\s*(\d{1,2})\s*[分분]\s*(?:(\d{1,2})\s*[秒초])?)?"
+)
+"""2024年1月12日 10时30分, 2024년 1월 12일: a date with the signs of its parts"""
+_HALF_BEFORE = re.compile(r"(上午|下午|午前|午後|오전|오후)\s*(\d{1,2}(?::\d{2}){1,2})")
+_AFTERNOON = frozenset({"下午", "午後", "오후"})
+_HALF_SPACED = re.compile(r"\b([AaPp])\.\s*([Mm])\.")
+"""a. m., as spreadsheets in Spanish write it"""
+
+
+def _western(text: str) -> str:
+    """A date with the halves of the day and the signs of East Asia, or of Spain, as others write
+    it."""
+    if text.isascii() and "." not in text:
+        return text
+
+    def half_behind(match: re.Match[str]) -> str:
+        return f"{match[2]} {'PM' if match[1] in _AFTERNOON else 'AM'}"
+
+    def with_signs(match: re.Match[str]) -> str:
+        clock = ":".join(part.zfill(2) for part in match.groups()[3:] if part)
+        return f"{match[1]}-{match[2]}-{match[3]} {clock}"
+
+    text = _OF_EAST_ASIA.sub(with_signs, text)
+    text = _HALF_BEFORE.sub(half_behind, text)
+    return _HALF_SPACED.sub(r"\1\2", text)
+
+
 def _month_of(name: str) -> int | None:
     """The number of a month by its name or the beginning of it; None for no month."""
     decomposed = unicodedata.normalize("NFD", name.lower())
     plain = "".join(letter for letter in decomposed if not unicodedata.combining(letter))
-    # Four letters first: juin and juil have three in common.
-    for length in (4, 3):
+    # The longest first: juin and juil have three letters in common, and two Czech months four.
+    for length in (5, 4, 3):
         for number, beginnings in enumerate(_MONTHS, 1):
             if plain[:length] in beginnings:
                 return number

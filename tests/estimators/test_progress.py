@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.pipeline import make_pipeline
 
 import shoal
 from shoal.errors import SettingsError
@@ -32,6 +33,9 @@ def test_at_its_limit_a_fit_ends_with_what_is_learnt(
         model.fit(ROWS)
     # At the line above, not at one of the library.
     assert [warning.filename for warning in found] == [__file__]
+    with pytest.warns(shoal.StoppedEarly) as found_in_pipeline:
+        make_pipeline(model).fit(ROWS)
+    assert {warning.filename for warning in found_in_pipeline} == {__file__}
     assert issubclass(shoal.StoppedEarly, ConvergenceWarning)
     assert f"{type(model).__name__}: " in capsys.readouterr().err
     assert model.predict(ROWS).shape == (3000,)
