@@ -118,9 +118,9 @@ def test_the_page_can_be_followed_and_the_tree_of_regions_is_seen(
         def all_is_in_the_world() -> bool:
             below_north = readings(lowest)
             in_north = readings(middle)
+            of_harbour = below_north.get("client-1")
             complete = (
-                set(in_north) == {"client-1", "harbour"}
-                and in_north["harbour"] == below_north.get("client-1")
+                set(in_north) == {"client-1", "harbour"} and in_north["harbour"] == of_harbour
             )
             return complete and readings(top) == {"north": sum(in_north.values())}
 
