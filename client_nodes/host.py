@@ -13,7 +13,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -346,7 +346,7 @@ class Host:
     def _check_any_left(self) -> None:
         failures = self.failures()
         if failures and len(failures) == len(self._clients):
-            raise left_out(failures, len(self._clients))
+            raise left_out(failures, len(self._clients), self._config.server.client_names)
 
     def _show_metrics(self) -> None:
         now = time.monotonic()
@@ -364,9 +364,15 @@ class Host:
         self._shows_next = shown_at + max(SHOW_EVERY_S, SHOW_RATIO * (shown_at - now))
 
 
-def left_out(failures: dict[str, ShoalError], clients: int) -> InvalidState:
-    """The error of a host that has left clients out, with the first of them."""
+def left_out(
+    failures: Mapping[str, ShoalError], clients: int, client_names: Mapping[str, str]
+) -> InvalidState:
+    """The error of a host that has left clients out, with the first of them. `client_names`: those
+    that owners gave."""
     name, error = next(iter(failures.items()))
+    if name in client_names:
+        # With the name that its folder has.
+        name = f"{client_names[name]} ({name})"
     return InvalidState(f"{len(failures)} of {clients} clients were left out; {name}: {error}")
 
 

@@ -20,8 +20,8 @@ from shoal.cli.options import (
 )
 from shoal.client_nodes.client_command import SERVER_START_S
 from shoal.client_nodes.host import Host, left_out, open_host, served_none
-from shoal.config.sections import ClientSettings, is_loopback
-from shoal.config.settings import load_config
+from shoal.config.sections import is_loopback
+from shoal.config.settings import Config, load_config
 from shoal.kernels.forms import PROCESS
 from shoal.runtime.service import Heartbeat, run, stopped_by_signals
 from shoal.telemetry.events import log_event, start_logging
@@ -95,7 +95,7 @@ def host(
     with stopped_by_signals() as stop:
         metrics = None
         if config.client.metrics_port:
-            metrics = _serve_metrics(config.client, heartbeat)
+            metrics = _serve_metrics(config, heartbeat)
         served = Host(config, names, clients_max, metrics, contract_by=contract_by)
         run(
             lambda: open_host(served),
@@ -114,16 +114,17 @@ def host(
         raise served_none(config)
     failures = served.failures()
     if failures:
-        raise left_out(failures, len(served.clients))
+        raise left_out(failures, len(served.clients), config.server.client_names)
 
 
-def _serve_metrics(settings: ClientSettings, heartbeat: Heartbeat) -> HostMetrics:
+def _serve_metrics(config: Config, heartbeat: Heartbeat) -> HostMetrics:
+    settings = config.client
     # Only a host that serves metrics loads the libraries for it.
     from shoal.client_nodes.host_metrics import HostMetrics  # noqa: PLC0415 - for metrics alone
     from shoal.runtime.health import serve  # noqa: PLC0415 - for metrics alone
 
     on_site = settings.metrics_on_site or is_loopback(settings.metrics_host)
-    metrics = HostMetrics(on_site=on_site)
+    metrics = HostMetrics(on_site, config.server.client_names)
     serve(settings.metrics_host, settings.metrics_port, metrics.registry, heartbeat)
     log_event(
         "metrics_served", address=f"http://{settings.metrics_host}:{settings.metrics_port}/metrics"

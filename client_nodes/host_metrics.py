@@ -22,9 +22,10 @@ WORST: Final = 10
 class HostMetrics:
     """The metrics of one host."""
 
-    def __init__(self, on_site: bool = True) -> None:
+    def __init__(self, on_site: bool = True, client_names: Mapping[str, str] | None = None) -> None:
         """`on_site`: only the host's own site can read them, so that counts made from raw readings
-        may be among them."""
+        may be among them. `client_names`: those that owners gave, by client."""
+        self._client_names = client_names or {}
         self.registry = CollectorRegistry()
         self._results = READING_RESULTS if on_site else ("read",)
         self._counted: dict[tuple[str, str], int] = {}
@@ -57,6 +58,13 @@ class HostMetrics:
             "shoal_host_worst_lag_records",
             "Readings that wait, of the ten clients of a host with the most",
             ["client"],
+            registry=self.registry,
+        )
+        self.client_info = Gauge(
+            "shoal_client_info",
+            "1, with the name that a client's owner gave it ([server.client_names]): joined by "
+            "client to the other metrics of clients",
+            ["client", "name"],
             registry=self.registry,
         )
         self.records = Counter(
@@ -98,9 +106,13 @@ class HostMetrics:
             return
         self.lag.set(sum(lags.values()))
         self.worst.clear()
+        self.client_info.clear()
         for name in heapq.nlargest(WORST, lags, key=lags.__getitem__):
-            if lags[name]:
-                self.worst.labels(client=name).set(lags[name])
+            if not lags[name]:
+                continue
+            self.worst.labels(client=name).set(lags[name])
+            if name in self._client_names:
+                self.client_info.labels(client=name, name=self._client_names[name]).set(1)
 
     def show_site(self, records: Mapping[str, int], waiting: int | None) -> None:
         """Show what became of the records of a site's log since the host was started, and how many

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 from prometheus_client import Gauge
@@ -218,7 +219,13 @@ NOT_LEARNT = frozenset({"chunk", "quarantined", "superseded"})
 class ServerMonitoring:
     """Derives the metrics and the events of a server from the outcome of each of its steps."""
 
-    def __init__(self, metrics: ServerMetrics, contract: ResolvedContract) -> None:
+    def __init__(
+        self,
+        metrics: ServerMetrics,
+        contract: ResolvedContract,
+        client_names: Mapping[str, str] | None = None,
+    ) -> None:
+        """`client_names`: those that owners gave, by client."""
         self._contract = contract
         self._metrics = metrics
         self._algorithms = {
@@ -232,6 +239,9 @@ class ServerMonitoring:
         self._waiting: set[str] = set()
         """models with an open round"""
         self._labelled: set[str] = set()
+        metrics.client_info.clear()
+        for client, name in islice((client_names or {}).items(), CLIENTS_LABELLED_MAX):
+            metrics.client_info.labels(client=client, name=name).set(1)
         metrics.region_clients.clear()
         self._regions = _Series(metrics.region_clients)
         self._clusters = ClusterMonitoring(metrics, contract)

@@ -226,7 +226,7 @@ class ServerNode:
         self._statements = {model.name: model.statement for model in contract.models.values()}
         self._keys = ServerKeys(settings, self._server_keys)
         self._outbox = Outbox(self._checkpoint, self._log, request_signer(settings, as_server=True))
-        self._monitoring = ServerMonitoring(self.metrics, contract)
+        self._monitoring = ServerMonitoring(self.metrics, contract, settings.client_names)
         self._rejections = Rejections(self._contract, self._update_bytes_max)
 
     def _make_parts(self) -> None:

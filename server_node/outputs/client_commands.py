@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -37,7 +38,7 @@ def quarantine(file: Path, release: bool, reason: str, as_json: bool, client: st
     """
     if client == LIST and not release and not reason:
         with opened_log(file, read_only=True) as (config, log):
-            _print_list(quarantined_clients(config, log), as_json)
+            _print_list(quarantined_clients(config, log), config.server.client_names, as_json)
         return
     with opened_log(file) as (config, log):
         action = "release" if release else "quarantine"
@@ -91,14 +92,25 @@ def _print_requested(client: str, action: str, as_json: bool) -> None:
     print_result(as_json, {"client": client, "action": action}, f"{action} requested for {client}")
 
 
-def _print_list(clients: list[QuarantinedClient], as_json: bool) -> None:
+def _print_list(
+    clients: list[QuarantinedClient], client_names: Mapping[str, str], as_json: bool
+) -> None:
+    """`client_names`: those that owners gave."""
     if as_json:
-        click.echo(json.dumps({"quarantined": [client._asdict() for client in clients]}))
+        listed = []
+        for entry in clients:
+            name = client_names.get(entry.client, "")
+            listed.append({**entry._asdict(), "client_name": name})
+        click.echo(json.dumps({"quarantined": listed}, ensure_ascii=False))
         return
     for entry in clients:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(entry.since))
         state = "unlearned" if entry.unlearned else "quarantined"
-        line = f"{entry.client}  {entry.model}  {state} since {since} UTC  {entry.detail}"
+        client = entry.client
+        if client in client_names:
+            # With the name that requests take.
+            client = f"{client_names[client]} ({client})"
+        line = f"{client}  {entry.model}  {state} since {since} UTC  {entry.detail}"
         click.echo(line.rstrip())
     if not clients:
         click.echo("no client is in quarantine")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +27,9 @@ from shoal.runtime.service import run, stopped_by_signals
 from shoal.server_node.outputs.alert_rules import Event, load_rules
 from shoal.server_node.outputs.forwarding import Forwarder, Topic
 from shoal.server_node.outputs.sinks.base import Sinks
+from shoal.server_node.report.lineage.events import DatedEvent, brief_events
 from shoal.telemetry.events import log_event, start_logging
+from shoal.text import counted
 from shoal.transports import open_log_to_read
 from shoal.transports.base import Log, Record, beginning
 
@@ -54,36 +57,76 @@ def events() -> None:
 @click.option("--follow", is_flag=True, help="Go on with new events until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event.")
 def list_(file: Path, client: str | None, model: str | None, follow: bool, as_json: bool) -> None:
-    """List the events that the log still has, oldest first, each once."""
+    """List the events that the log still has, oldest first, each once.
+
+    Clusters that there were for less than a minute are left out, but with --follow, which cannot
+    know yet, and with --json.
+    """
     config = load_config(file)
     if model is not None and config.contract.model(model) is None:
         names = ", ".join(known.name for known in config.contract.models)
         raise SettingsError(f"--model {model}: no such model in {file}; there are {names}")
-    timeout_s = 0.5 if follow else 0.0
-    listed = False
     with _events_log(config, client) as (log, topic), stopped_by_signals() as stop:
-        positions = beginning(log, topic.name)
-        seen: dict[str, None] = {}
-        while not stop.is_set():
-            records, positions = log.read(topic.name, positions, timeout_s=timeout_s)
-            for record in records:
-                event = _decoded(topic, record)
-                if event is None or model not in (None, event.model):
-                    continue
-                # A server that was killed publishes what it is not sure of once more.
-                if event.id in seen:
-                    continue
-                seen[event.id] = None
-                if len(seen) > IDS_MAX:
-                    # A dictionary keeps the order in which keys came, so the first one is the
-                    # oldest.
-                    del seen[next(iter(seen))]
+        wanted = (
+            (record, event)
+            for record, event in _each_event(log, topic, follow, stop)
+            if model in (None, event.model)
+        )
+        listed = False
+        if follow or as_json:
+            for record, event in wanted:
                 click.echo(record.value if as_json else _line(event))
                 listed = True
-            if not records and not follow:
-                break
+        else:
+            listed = _list_lasting([event for _, event in wanted])
         if not listed:
             click.echo(f"No events: {_why_none(config, log, client, topic, model)}.", err=True)
+
+
+def _each_event(
+    log: Log, topic: Topic, follow: bool, stop: threading.Event
+) -> Iterator[tuple[Record, Event]]:
+    """The events in the log, each once, with their records; with `follow` also those to come."""
+    positions = beginning(log, topic.name)
+    seen: dict[str, None] = {}
+    while not stop.is_set():
+        records, positions = log.read(topic.name, positions, timeout_s=0.5 if follow else 0.0)
+        for record in records:
+            event = _decoded(topic, record)
+            # A server that was killed publishes what it is not sure of once more.
+            if event is None or event.id in seen:
+                continue
+            seen[event.id] = None
+            if len(seen) > IDS_MAX:
+                # A dictionary keeps the order in which keys came, so the first one is the oldest.
+                del seen[next(iter(seen))]
+            yield record, event
+        if not records and not follow:
+            return
+
+
+def _list_lasting(events: Sequence[Event]) -> bool:
+    """Print a line for each event but for those of clusters that there were but briefly, and how
+    many these are. False where there is no event at all."""
+    left_out: set[str] = set()
+    of_model: dict[str, list[ClusterEventMessage]] = {}
+    for event in events:
+        if isinstance(event, ClusterEventMessage):
+            of_model.setdefault(event.model, []).append(event)
+    for of_one in of_model.values():
+        dated = [DatedEvent(_moment(event) or 0.0, event.kind, event.cluster) for event in of_one]
+        brief = zip(of_one, brief_events(dated), strict=True)
+        left_out |= {event.id for event, is_brief in brief if is_brief}
+    for event in events:
+        if event.id not in left_out:
+            click.echo(_line(event))
+    if left_out:
+        click.echo(
+            f"{counted(len(left_out), 'event')} of clusters that there were for less than a minute"
+            " left out; --json has all.",
+            err=True,
+        )
+    return bool(events)
 
 
 @events.command()
@@ -199,12 +242,17 @@ def _decoded(topic: Topic, record: Record) -> Event | None:
         return None
 
 
-def _line(event: Event) -> str:
-    moment = "no time"
-    at = event.at
+def _moment(event: Event) -> float | None:
+    """The time of an event, seconds since 1970."""
     # That of the newest reading, as on the page: a file of last year is learnt within seconds.
     if isinstance(event, ClusterEventMessage) and event.reading_at is not None:
-        at = event.reading_at
+        return event.reading_at
+    return event.at
+
+
+def _line(event: Event) -> str:
+    moment = "no time"
+    at = _moment(event)
     if at is not None:
         text = datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
         moment = text.replace("+00:00", "Z")

@@ -8,7 +8,7 @@ import importlib.util
 import json
 import math
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from itertools import chain, islice
@@ -59,6 +59,7 @@ COLUMNS: Final = {
         "time": "time",
         "seconds": "int64",
         "client": "string",
+        "client_name": "string",
         "readings": "int64",
         "share": "float64",
     },
@@ -70,9 +71,11 @@ BLOCK_ROWS = 10_000
 SHARE_DIGITS = 6
 
 
-def rows_of(counted: HistoryBin, names: HistoryNames | None, what: str) -> Iterator[Row]:
+def rows_of(
+    counted: HistoryBin, names: HistoryNames | None, what: str, client_names: Mapping[str, str]
+) -> Iterator[Row]:
     """The rows of a bin, the largest first. Readings of no known cluster have no cluster, name or
-    label."""
+    label. `client_names` are those that owners gave; other clients have an empty one."""
     by_client = what == "clients"
     counts = pairs(counted.clients if by_client else counted.clusters)
     total = sum(readings for _, readings in counts)
@@ -80,7 +83,8 @@ def rows_of(counted: HistoryBin, names: HistoryNames | None, what: str) -> Itera
     titles = {} if names is None else {entry[0]: entry[1:] for entry in names.clusters}
     for number, readings in sorted(counts, key=lambda pair: (-pair[1], pair[0])):
         if by_client:
-            who: Row = [client_name(number, clients)]
+            client = client_name(number, clients)
+            who: Row = [client, client_names.get(client, "")]
         elif number == NO_CLUSTER:
             who = [None, None, None]
         else:
@@ -194,8 +198,9 @@ def export(
     """Write the history of a model to a file, oldest bin first.
 
     The columns are time (the start of the bin, UTC), seconds (its width), then cluster (identity),
-    name and label, or client, then readings and share. Times are those of the updates. A server may
-    run meanwhile; a bin is in the log once a snapshot has been published after it.
+    name and label, or client and client_name (as its owner calls it), then readings and share.
+    Times are those of the updates. A server may run meanwhile; a bin is in the log once a snapshot
+    has been published after it.
     """
     config = load_config(file)
     chosen = chosen_model(model, config.resolved.models, file)
@@ -208,7 +213,8 @@ def export(
         end = math.inf if last is None else last.replace(tzinfo=UTC).timestamp()
         names = source.names(chosen)
         bins = source.each_bin(chosen, int(step), start, end)
-        rows = chain.from_iterable(rows_of(counted, names, what) for counted in bins)
+        titles = config.server.client_names
+        rows = chain.from_iterable(rows_of(counted, names, what, titles) for counted in bins)
         note_written(out, write_rows(rows, form, out, what), "row")
 
 

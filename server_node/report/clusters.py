@@ -22,8 +22,9 @@ from shoal.server_node.history.usual import Usual
 from shoal.server_node.report.description import Description, describe, heaviest_numbers
 from shoal.server_node.report.lineage.clusters import Cluster as KnownCluster
 from shoal.server_node.report.lineage.clusters import Lineage, dwells_of
+from shoal.server_node.report.lineage.events import DatedEvent, brief_events
 from shoal.server_node.report.regression import prediction_rules
-from shoal.server_node.report.status import ModelStatus
+from shoal.server_node.report.status import ModelStatus, RecentEvent
 from shoal.server_node.report.types import (
     Cluster,
     Clustering,
@@ -100,7 +101,7 @@ def clustering_of(
         trend_step_s=None if recent is None else recent.step_s,
         clusters=clusters,
         single_nodes=single_nodes,
-        events=[Event(**event._asdict()) for event in model.events[-EVENTS_MAX:]],
+        events=_events(model.events),
         alarm=model.unusual,
         unlike=[Unlike(client=client, since=since) for client, since in model.unlike],
         usual=_usual(past.usual),
@@ -112,6 +113,16 @@ def clustering_of(
         beside=None,
         rules=rules,
     )
+
+
+def _events(events: Sequence[RecentEvent]) -> list[Event]:
+    """The newest of these events."""
+    dated = [DatedEvent(event.at, event.kind, event.cluster) for event in events]
+    described = [
+        Event(**event._asdict(), brief=brief)
+        for event, brief in zip(events, brief_events(dated), strict=True)
+    ]
+    return described[-EVENTS_MAX:]
 
 
 def clusters_of(

@@ -241,6 +241,9 @@ class Event:
     """the cluster that it parted from or merged into"""
     text: str
     """the event as a sentence"""
+    brief: bool = False
+    """whether it is the begin or the end of a cluster that there was for less than a minute, which
+    is no headline"""
 
 
 @reported

@@ -438,6 +438,13 @@ class ServerMetrics(ProcessMetrics):
             ["client"],
             registry=self.registry,
         )
+        self.client_info = Gauge(
+            "shoal_client_info",
+            "1, with the name that a client's owner gave it ([server.client_names]): joined by "
+            "client to the other metrics of clients",
+            ["client", "name"],
+            registry=self.registry,
+        )
         self.client_unlikeness = Gauge(
             "shoal_client_unlikeness",
             "Total variation distance of a client's shares of clusters to those of the most "

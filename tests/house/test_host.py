@@ -240,7 +240,7 @@ def test_metrics_of_a_host_are_sums_and_the_clients_that_are_furthest_behind(
     monkeypatch.setattr(host_module, "LAG_EVERY_S", 0.0)
     config = load_config(create_federation(tmp_path, ["attic", "garden"], readings=60))
     write_readings(config, "attic", weather(1500, 1))
-    metrics = HostMetrics(on_site=False)
+    metrics = HostMetrics(on_site=False, client_names={"attic": "Dach", "garden": "Garten"})
     value = metrics.registry.get_sample_value
     with closing(Host(config, metrics=metrics, clock=clock)) as host:
         host.step()
@@ -249,6 +249,8 @@ def test_metrics_of_a_host_are_sums_and_the_clients_that_are_furthest_behind(
         assert lag > 0
         assert value("shoal_host_worst_lag_records", {"client": "attic"}) == lag
         assert value("shoal_host_worst_lag_records", {"client": "garden"}) is None
+        assert value("shoal_client_info", {"client": "attic", "name": "Dach"}) == 1
+        assert value("shoal_client_info", {"client": "garden", "name": "Garten"}) is None
         serve(host)
         read = host.totals()["read"]
     assert value("shoal_host_readings_total", {"result": "read"}) == read

@@ -182,6 +182,17 @@ def test_the_share_of_readings_of_no_known_cluster_is_that_of_the_newest_bin() -
     assert share() == 0
 
 
+def test_names_that_owners_gave_are_joined_to_the_metrics_of_their_clients() -> None:
+    metrics = ServerMetrics()
+    contract = resolve(a_contract(2))
+    value = metrics.registry.get_sample_value
+    ServerMonitoring(metrics, contract, {"roof": "Dach, Büro Süd"})
+    assert value("shoal_client_info", {"client": "roof", "name": "Dach, Büro Süd"}) == 1
+    # As after an error, with other settings.
+    ServerMonitoring(metrics, contract)
+    assert value("shoal_client_info", {"client": "roof", "name": "Dach, Büro Süd"}) is None
+
+
 def test_epsilon_is_that_of_the_contract_and_infinite_without_a_guarantee() -> None:
     for contract in (a_contract(2, models=("one", "two")), a_contract(2, privacy={"mode": "off"})):
         metrics = ServerMetrics()

@@ -441,6 +441,24 @@ def test_the_command_lists_and_forwards(tmp_path: Path, receiver: Receiver) -> N
     assert receiver.ids == ["rooms/1/0", "rooms/2/0"]
 
 
+@pytest.mark.parametrize(("lasted_s", "lines"), [(1.0, 1), (60.0, 3)])
+def test_a_cluster_that_merges_away_within_a_minute_is_not_listed(
+    tmp_path: Path, lasted_s: float, lines: int
+) -> None:
+    config = configured(tmp_path, "")
+    publish(
+        config,
+        event(1, "birth", cluster=1, reading_at=1e9),
+        event(2, "birth", cluster=7, reading_at=1e9),
+        event(3, "merged", cluster=7, reading_at=1e9 + lasted_s),
+    )
+    options = ["list", "--config", str(tmp_path / "office.toml")]
+    listed = CliRunner().invoke(events_command, options)
+    assert len(listed.stdout.splitlines()) == lines, listed.output
+    assert ("2 events of clusters" in listed.stderr) == (lines == 1)
+    assert len(CliRunner().invoke(events_command, [*options, "--json"]).stdout.splitlines()) == 3
+
+
 # What receivers can trust, and what they recognise.
 
 

@@ -227,7 +227,8 @@ def run_shoal(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
 
 @pytest.mark.long
 def test_the_command_quarantines_lists_and_releases(tmp_path: Path) -> None:
-    (tmp_path / "plant.toml").write_text(FEDERATION, encoding="utf-8")
+    names = '[server.client_names]\ncellar = "Keller Süd"\n'
+    (tmp_path / "plant.toml").write_text(FEDERATION + names, encoding="utf-8")
     site = ServerFixture(tmp_path)
     assert run_shoal(tmp_path, "quarantine", "list").stdout == "no client is in quarantine\n"
     assert run_shoal(tmp_path, "quarantine", "cellar", "--reason", "strange").returncode == 0
@@ -237,11 +238,12 @@ def test_the_command_quarantines_lists_and_releases(tmp_path: Path) -> None:
     )
     site.run()
     shown = json.loads(run_shoal(tmp_path, "quarantine", "list", "--json").stdout)["quarantined"]
-    assert [(one["client"], one["detail"]) for one in shown] == [
-        ("cellar", "strange"),
-        ("list", "its name is no way out"),
+    assert [(one["client"], one["client_name"], one["detail"]) for one in shown] == [
+        ("cellar", "Keller Süd", "strange"),
+        ("list", "", "its name is no way out"),
     ]
-    assert "cellar  clusters  quarantined since" in run_shoal(tmp_path, "quarantine", "list").stdout
+    listed = run_shoal(tmp_path, "quarantine", "list").stdout
+    assert "Keller Süd (cellar)  clusters  quarantined since" in listed
     assert run_shoal(tmp_path, "quarantine", "cellar", "--release").returncode == 0
     site.run()
     assert "cellar" not in run_shoal(tmp_path, "quarantine", "list").stdout

@@ -327,14 +327,16 @@ def test_the_history_is_exported_as_csv_oldest_bin_first_and_largest_cluster_fir
 
 
 def test_it_is_exported_by_client_and_as_json_lines(file: Path) -> None:
+    with file.open("a", encoding="utf-8") as text:
+        text.write('[server.client_names]\ncellar = "Keller Süd"\n')
     rows = [
         json.loads(line)
         for line in export(file, "--of", "clients", "--format", "jsonl").splitlines()
     ]
-    time = "2027-01-15T08:00:00Z"
+    row = {"time": "2027-01-15T08:00:00Z", "seconds": 1800}
     assert rows == [
-        {"time": time, "seconds": 1800, "client": "attic", "readings": 45, "share": 0.75},
-        {"time": time, "seconds": 1800, "client": "cellar", "readings": 15, "share": 0.25},
+        {**row, "client": "attic", "client_name": "", "readings": 45, "share": 0.75},
+        {**row, "client": "cellar", "client_name": "Keller Süd", "readings": 15, "share": 0.25},
     ]
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 
 class EventKind(StrEnum):
@@ -46,6 +46,42 @@ class EventKind(StrEnum):
     `share` where the most similar other client has `share_before`"""
     LIKE_OTHERS_AGAIN = "like_others_again"
     """they differ no more than usual again"""
+
+
+BRIEF_S: Final = 60.0
+"""seconds below which a cluster that has ended was none: learning was not finished when it was told
+"""
+BEGINS: Final = frozenset({EventKind.BIRTH, EventKind.PARTED})
+ENDS: Final = frozenset({EventKind.MERGED, EventKind.GONE})
+
+
+class DatedEvent(NamedTuple):
+    """What of an event decides whether it is one of a brief cluster."""
+
+    at: float
+    """time of the newest reading, seconds since 1970"""
+    kind: str
+    cluster: int
+
+
+def brief_events(events: Sequence[DatedEvent]) -> list[bool]:
+    """(n,) whether each of n events, in their order, is the begin or the end of a cluster that
+    there was for less than `BRIEF_S`.
+
+    Such events are no headline of the page and no line of `shoal events list`.
+    """
+    brief = [False] * len(events)
+    begun: dict[int, int] = {}
+    """cluster -> place of the event with which it began"""
+    for place, event in enumerate(events):
+        if event.kind in BEGINS:
+            begun[event.cluster] = place
+        elif event.kind in ENDS and event.cluster in begun:
+            begin = begun.pop(event.cluster)
+            is_brief = 0 <= event.at - events[begin].at < BRIEF_S
+            brief[begin] = is_brief
+            brief[place] = is_brief
+    return brief
 
 
 @dataclass(frozen=True)

@@ -51,16 +51,9 @@ function wholeShares({ clusters, counted }) {
   return [clusters.map((each, i) => ({ ...each, shareNow: each.share ?? 0, nowPercent: percents[i] })), percents.at(-1)];
 }
 
-const BRIEF_S = 60; // a cluster that has ended sooner was none
-const [BEGINS, ENDS] = [["birth", "parted"], ["merged", "gone"]];
-
-// Whether two events are the begin and the end of a cluster that there was but briefly.
-const areBrief = (begin, end) => begin.cluster === end.cluster && BEGINS.includes(begin.kind) && ENDS.includes(end.kind) && end.at >= begin.at && end.at - begin.at < BRIEF_S;
-
 // The newest event that is more than a pause, or than a cluster that merged away again, and the one before it.
 function showChanges(events, now) {
-  const lasting = events.filter((event) => !events.some((other) => areBrief(event, other) || areBrief(other, event)));
-  const shown = lasting.filter(({ kind }) => kind !== "quiet").slice(-2);
+  const shown = events.filter(({ brief, kind }) => !brief && kind !== "quiet").slice(-2);
   const sentence = ({ at: moment, text }) => `${momentText(moment, now)} ${text}`;
   setText(at("changed"), shown.length ? sentence(shown.at(-1)) : "Nothing has changed yet.");
   setText(at("before"), shown.length > 1 ? `Before: ${sentence(shown.at(-2))}` : "");
