@@ -99,7 +99,10 @@ class Run(NamedTuple):
 
     def post_status(self) -> None:
         """Give the page the newest status."""
-        self.board.post(replace(self.box.server.status(), ended=self.ended))
+        # Not before the models have all that clients have published: the page then says that all
+        # readings are learnt, and shows shares of all of them.
+        ended = self.ended and self.box.server.up_to_date
+        self.board.post(replace(self.box.server.status(), ended=ended))
 
     def rejected(self) -> list[Rejected]:
         """Readings that the clients have rejected since their first start, with the first place of

@@ -186,6 +186,13 @@ def test_the_page_and_the_summary_of_a_run_show_whether_its_source_has_ended(fol
             f"Stopped after 2,000 readings of {ROWS:,}; the same command goes on from there."
             in _lines(one, 1.0, {})
         )
+        while not one.ended:
+            one.pump.step()
+            for client in one.box.clients.values():
+                client.step()
+        one.post_status()
+        assert one.board.status.lag_records > 0
+        assert not one.board.status.ended, "all readings are published, and not in the models yet"
         while not one.finished:
             one.step()
         one.post_status()

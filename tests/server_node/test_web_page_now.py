@@ -300,6 +300,15 @@ def test_a_source_that_has_ended_is_no_fault(browser: Browser, tmp_path: Path) -
         parts = "[...document.querySelectorAll('#shares .quiet')].map(part => part.textContent)"
         shares = [part.split(" · ")[0] for part in tab.value_of(parts)]
         assert sorted(shares) == ["0 %", "40 %", "60 %"], "of all readings, and not the last hour's"
+        # The table below says the same, and remarks nothing about a last hour.
+        tab.until(f"{ROWS}.length >= 3")
+        cells = "[...document.querySelectorAll('#timeline-rows td.share')]"
+        told = tab.value_of(f"{cells}.map(cell => cell.children[0].textContent)")
+        assert {"40 %", "60 %"} <= set(told), told
+        assert not any(tab.value_of(f"{cells}.map(cell => cell.children[1].textContent)"))
+        strip = tab.value_of("document.getElementById('timeline-panel').innerText")
+        assert "last hour" not in strip
+        assert "than usual" not in strip
         assert answers["Complete?"][0] == "good"
         ended = "The source has ended: all readings of 2 clients are learnt"
         assert answers["Complete?"][1].startswith(f"{ended}, no message rejected.")
@@ -663,7 +672,7 @@ def test_without_a_server_the_page_says_so_and_no_longer_now(browser: Browser) -
 
 
 def test_before_the_first_snapshot_the_page_says_what_it_waits_for(browser: Browser) -> None:
-    with shown(browser, a_status(CONTRACT)) as (tab, _):
+    with shown(browser, a_status(CONTRACT, clients=ACTIVE[:1])) as (tab, _):
         assert tab.value_of("document.getElementById('now-count').textContent") == "No cluster yet"
         assert (
             tab.value_of("document.getElementById('now-known').textContent")
@@ -671,6 +680,8 @@ def test_before_the_first_snapshot_the_page_says_what_it_waits_for(browser: Brow
         )
         for part in ("timeline-panel", "differ-panel", "feeds-panel", "shares"):
             assert tab.value_of(f"document.getElementById('{part}').hidden")
+        # One of two: what is there is no proof that all are.
+        assert tab.value_of(ANSWERS)["Complete?"] == ["none", "1 of 1 client active so far."]
 
 
 def test_a_screen_reader_finds_headings_the_bands_rows_and_the_slider(

@@ -3,7 +3,7 @@
 import { at, clock, make, plural, reconcile, setText, wholePercents } from "./format.js";
 import { MapPanel } from "./map_panel.js";
 import { Live, offerLogOut, titlesOf } from "./status.js";
-import { EventList, showSummary } from "./summary.js";
+import { EventList, showSummary, stoppedWords, wholeShares } from "./summary.js";
 import { Timeline } from "./timeline.js";
 
 const MOVES = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
@@ -108,21 +108,26 @@ const modelShown = () => status.models.find(({ name }) => name === status.shown)
 // The status with the clusters of each model in a list, the largest first.
 function arranged(next) {
   const size = ({ share, shareNow }) => share ?? shareNow;
+  const stopped = stoppedWords(next, next.now) !== "";
   const listed = ({ clusters, ...rest }) => {
-    const counted = withPercents({ ...rest, clusters: Object.values(clusters) });
+    const counted = withPercents({ ...rest, clusters: Object.values(clusters) }, stopped);
     return { ...counted, clusters: counted.clusters.sort((a, b) => size(b) - size(a)) };
   };
   return { ...next, models: next.models.map((model) => ({ ...model, clustering: model.clustering && listed(model.clustering) })) };
 }
 
 // "Now" is the last hour of the readings everywhere on the page, and its shares are of all of them: `shareNow` is a cluster's
-// `now_share`, or without a history its `recent_share`. `nowPercent` and `newPercent` add up to 100.
-function withPercents(clustering) {
+// `now_share`, or without a history its `recent_share`. `nowPercent` and `newPercent` add up to 100. Where no readings come, there
+// is no "now" that could be usual or new: shares are of all readings.
+function withPercents(clustering, stopped) {
   const clusters = clustering.clusters.map((each) => ({ ...each, shareNow: each.now_share ?? (each.active ? each.recent_share : 0) }));
   const none = (clustering.usual?.new ?? 0) / 1000;
   const percents = wholePercents([...clusters.map(({ shareNow }) => shareNow), none]);
   const shares = wholePercents(clusters.map(({ share }) => share ?? 0));
-  return { ...clustering, clusters: clusters.map((each, i) => ({ ...each, nowPercent: percents[i], sharePercent: shares[i] })), newPercent: percents.at(-1) };
+  const counted = { ...clustering, clusters: clusters.map((each, i) => ({ ...each, nowPercent: percents[i], sharePercent: shares[i] })), newPercent: percents.at(-1) };
+  if (!stopped || !counted.counted) return counted;
+  const [whole, newPercent] = wholeShares(counted);
+  return { ...counted, clusters: whole, newPercent, usual: counted.usual && { ...counted.usual, clusters: [], new: null, new_usual: null } };
 }
 
 function show() {

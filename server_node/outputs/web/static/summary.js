@@ -22,7 +22,7 @@ export function showSummary(status, model, now, connected, onChoose) {
   showAnswers([
     ["Usual?", ...usual(shown ? clustering.usual : null, shown ? clustering : null, titlesOf(status), stopped, now)],
     ["New?", ...newReadings(shown ? clustering.usual : null, stopped)],
-    ["Complete?", ...complete(status, now, connected, shown ? clustering.most_from : null)],
+    ["Complete?", ...complete(status, now, connected, shown ? clustering.most_from : null, shown)],
     ["Private?", ...privacy(status.privacy, model)],
   ]);
   if (shown && stopped && clustering.counted) showShares(...wholeShares(clustering), onChoose);
@@ -31,7 +31,7 @@ export function showSummary(status, model, now, connected, onChoose) {
 
 // Why no readings come at present; empty where some do. Then nothing is unusual, and there is no share "now": the last hour is
 // that of the clients that ended last.
-function stoppedWords(status, now) {
+export function stoppedWords(status, now) {
   if (status.ended) return "The source has ended";
   const clients = clientsOf(status, now);
   return clients.length && clients.every(({ inactive }) => inactive) ? "No client sends at present" : "";
@@ -46,7 +46,7 @@ function showHeadline(model, shown, connected, stopped) {
 }
 
 // The clusters with their shares of all readings counted in the place of those of the last hour, and the percentage of none.
-function wholeShares({ clusters, counted }) {
+export function wholeShares({ clusters, counted }) {
   const percents = wholePercents([...clusters.map(({ share: part }) => part ?? 0), counted.unknown_share]);
   return [clusters.map((each, i) => ({ ...each, shareNow: each.share ?? 0, nowPercent: percents[i] })), percents.at(-1)];
 }
@@ -118,8 +118,9 @@ function newReadings(known, stopped) {
   return [known.new <= known.new_usual + NEW_SPARE ? "good" : "warn", `${words}, up to ${share(known.new_usual)} is usual.`];
 }
 
-// `most` is the client of several from which most of the newest readings come, if there is one.
-function complete(status, now, connected, most) {
+// `most` is the client of several from which most of the newest readings come, if there is one. Without a clustering, which is what
+// `shown` says, more clients may be waited for: those that there are do not make it complete.
+function complete(status, now, connected, most, shown) {
   if (!connected) return ["warn", "No: the server does not respond; clients go on learning meanwhile."];
   const clients = clientsOf(status, now);
   const absent = clients.filter(({ inactive }) => inactive);
@@ -133,6 +134,7 @@ function complete(status, now, connected, most) {
     : `${clients.length - absent.length} of ${plural(clients.length, "client")} active`;
   const more = rest.length ? `, ${rest.join(", ")}` : "";
   const large = most ? ` ${most.percent} % of the newest readings are those of ${titlesOf(status).get(most.client) ?? most.client}.` : "";
+  if (!absent.length && !shown && !status.ended) return [rejected || refused ? "warn" : "none", `${active} so far${more}.`];
   if (!absent.length) return [rejected || refused ? "warn" : "good", `${active}${more || ", no message rejected"}.${large}`];
   const named = absent.slice(0, 2).map(({ title }) => title).join(", ");
   const others = absent.length > 2 ? ` and ${absent.length - 2} more` : "";

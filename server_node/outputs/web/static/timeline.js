@@ -36,16 +36,17 @@ function fillShare(cell, cluster, range, full) {
   const drawn = JSON.stringify([active, ended, slot, share, nowPercent, range, full, cluster.trend_text]);
   if (cell.dataset.drawn === drawn) return; // an element that is set anew is styled anew
   cell.dataset.drawn = drawn;
-  setText(now, ended ? "" : active ? percentText(nowPercent, share) : "quiet");
+  const fed = active || nowPercent > 0;
+  setText(now, ended ? "" : fed ? percentText(nowPercent, share) : "quiet");
   const beyond = ended || !range ? 0 : 1000 * share > range[2] + SPARE ? 1 : 1000 * share < range[0] - SPARE ? -1 : 0;
   setText(far, beyond ? `! ${beyond > 0 ? "more" : "less"} than usual` : "");
   setText(words, range && !ended ? `, usual at this time ${usualWords(range)}` : "");
   cell.title = [cluster.trend_text, range && !ended ? `usual at this time: ${usualWords(range)}` : ""].filter(Boolean).join("; ");
-  bar.hidden = ended || (!active && !range);
+  bar.hidden = ended || (!fed && !range);
   const [part, usual, mean] = bar.children;
   const place = (part) => `${Math.min(100, (100 * part) / full).toFixed(1)}%`;
   part.className = `part f${markOf(slot ?? 0).colour}`;
-  part.style.width = active ? place(share) : "0";
+  part.style.width = fed ? place(share) : "0";
   [usual.hidden, mean.hidden] = [!range, !range];
   if (!range) return;
   usual.style.left = place(range[0] / 1000);
