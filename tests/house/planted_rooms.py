@@ -81,6 +81,8 @@ publish_s = 86400
 batch_readings_max = 288
 [server]
 folder = "server"
+# However slow the machine: a step that ends by the clock makes a snapshot of fewer updates.
+step_s = 3600
 pool_clients = 1
 unusual_per_month = 0
 snapshot_updates = 12
