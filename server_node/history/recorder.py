@@ -3,7 +3,7 @@ that have changed."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -20,6 +20,7 @@ from shoal.protocol.history import (
     CLUSTERS_MAX,
     OTHER_CLIENTS,
     PLACES_FEATURES_MAX,
+    PLACES_S,
     WITH_PLACES,
     BinKey,
     HistoryMessage,
@@ -31,6 +32,10 @@ from shoal.server_node.history.bins import Bin, PackedTables, Places, Summed
 from shoal.server_node.history.shares import client_name
 from shoal.server_node.history.sources import PublishedHistory
 
+FLEET_MIN: Final = 3
+"""clients with readings at the time from which on one is named as that which feeds a cluster"""
+NEARLY_ALL: Final = 0.9
+"""share of a cluster's readings"""
 OPEN_MAX: Final = 16
 """bins of a model that stay in memory after they were published, those that updates fell into last
 """
@@ -182,6 +187,30 @@ class Recorder:
     def client(self, number: int) -> str:
         """The name of a client by its number."""
         return client_name(number, list(self._clients))
+
+    def feeding_client(self, identity: int) -> str:
+        """The client of several from which nearly all readings of a cluster came in the newest bin
+        of six hours and the one before; empty where there is none."""
+        newest = self._newest.get(PLACES_S)
+        if newest is None:
+            return ""
+        of_cluster: Counter[int] = Counter()
+        clients: set[int] = set()
+        for start in (newest - PLACES_S, newest):
+            cells = self._opened(PLACES_S, start).cells
+            if cells is None:
+                # There were too many pairs to keep them.
+                return ""
+            clients.update(cells.clients.tolist())
+            own = cells.counts[:, cells.identities == identity].sum(axis=1)
+            for client, readings in zip(cells.clients.tolist(), own.tolist(), strict=True):
+                of_cluster[client] += readings
+        if len(clients) < FLEET_MIN or not of_cluster.total():
+            return ""
+        [(client, readings)] = of_cluster.most_common(1)
+        if client == OTHER_CLIENTS or readings < NEARLY_ALL * of_cluster.total():
+            return ""
+        return self.client(client)
 
     def begin_again(self) -> None:
         """Forget everything: a client is unlearned, and bins do not show which of their readings

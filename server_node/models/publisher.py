@@ -40,7 +40,12 @@ from shoal.server_node.models.sequences import Content
 from shoal.server_node.report.description import describe
 from shoal.server_node.report.event_messages import event_messages
 from shoal.server_node.report.lineage.clusters import Lineage, restore_lineage
-from shoal.server_node.report.lineage.events import ClusterChange, ClusterEvent, EventKind
+from shoal.server_node.report.lineage.events import (
+    FED_KINDS,
+    ClusterChange,
+    ClusterEvent,
+    EventKind,
+)
 from shoal.server_node.report.lineage.places import (
     CarriedIdentities,
     carried_by_place,
@@ -520,11 +525,12 @@ class ModelPublisher:
         if self.counts.newest_reading_at is not None:
             # The clock of a sensor may be ahead.
             at = min(self.counts.newest_reading_at, now)
-        lineage, events = self._lasting_moves(*advance(before, view, readings, at))
+        lineage, found = self._lasting_moves(*advance(before, view, readings, at))
         # By the snapshot that has learnt from them: by the one before, the first readings of a
         # cluster would fall to others. Before any cluster is known they wait for the first.
         if lineage.of_number:
             self._count_waiting(arrays, view, lineage.of_number)
+        events = [self._with_client(event) for event in found]
         asked = [
             ClusterEvent(EventKind(kind), identity)
             for identity, kind in self.counts.changed
@@ -537,6 +543,13 @@ class ModelPublisher:
         events = events + asked + self._unusual_events(lineage, at)
         events = events + self._unlike_events(lineage, at)
         return lineage.with_times(times), events
+
+    def _with_client(self, event: ClusterEvent) -> ClusterEvent:
+        """The event with the client that feeds its cluster, where a cluster of one begins: wear of
+        one pump of twenty is that pump's."""
+        if event.kind not in FED_KINDS:
+            return event
+        return replace(event, client=self._recorder.feeding_client(event.identity))
 
     def _lasting_moves(
         self, lineage: Lineage, events: Sequence[ClusterEvent]

@@ -115,6 +115,8 @@ def sentence(
     if event.kind in CLIENT_KINDS:
         return _client_sentence(event, cluster)
     share = f"{ratio(event.share)} of the recent readings"
+    if event.client:
+        share += f", nearly all of them of {event.client}"
     other = other or "another cluster"
     before = ratio(event.share_before or 0.0)
     dwell = dwell_text(event.dwell, reading_s)

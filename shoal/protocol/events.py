@@ -165,7 +165,8 @@ class ClusterEventMessage(JsonEvent):
     """time of the newest reading in that snapshot, seconds since 1970; when it was made where
     readings have no times"""
     client: str = ""
-    """the client, of `unlike_others` and `like_others_again`; else empty"""
+    """the client, of `unlike_others` and `like_others_again`; of `birth`, `parted` and `returned`
+    the one of several from which nearly all readings of the cluster come; else empty"""
 
     def __post_init__(self) -> None:
         require(self.kind in EVENT_KINDS, "malformed", "kind")

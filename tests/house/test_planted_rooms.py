@@ -254,6 +254,24 @@ def test_events_of_the_federation_have_the_times_of_readings_and_are_the_same_ev
         assert START < event["at"] < START + DAYS * DAY_S, "times are those of readings"
 
 
+def test_a_state_of_one_room_is_told_as_that_rooms(rooms: Rooms) -> None:
+    [model] = rooms.get("/v1/status?model=clusters")["models"]
+    machines = rooms.cluster_at(Sound=68.0)["identity"]
+    of_room = re.compile(r"readings, nearly all of them of (\S+)$")
+    told = {}
+    for event in model["clustering"]["events"]:
+        # "is new" and "has parted", and who it is of where it is of one.
+        if event["kind"] in {"birth", "parted"}:
+            words = of_room.search(event["text"])
+            told[event["cluster"]] = None if words is None else words[1]
+            day = (event["at"] - START) / DAY_S
+            if STUCK_DAY < day < STUCK_DAY + 2:
+                assert told[event["cluster"]] == OFFICE, event["text"]
+    assert told[machines] == SERVER_ROOM
+    # Two rooms are used by day.
+    assert told[rooms.cluster_at(Light=500.0)["identity"]] is None
+
+
 def test_every_event_of_the_federation_has_a_cause_in_the_truth(rooms: Rooms) -> None:
     [model] = rooms.get("/v1/status?model=clusters")["models"]
     used = rooms.cluster_at(Light=500.0)["identity"]

@@ -31,6 +31,7 @@ from shoal.protocol.history import (
     DAY_S,
     FINE_S,
     NO_CLUSTER,
+    PLACES_S,
     WITH_PLACES,
     BinKey,
     HistoryBin,
@@ -742,6 +743,23 @@ def test_a_saved_recorder_goes_on_and_a_damaged_one_is_rejected() -> None:
     for name in recorder.state():
         with pytest.raises(InvalidState):
             restored.restore({key: value for key, value in recorder.state().items() if key != name})
+
+
+def test_a_cluster_is_that_of_the_client_from_which_nearly_all_its_readings_come() -> None:
+    recorder = Recorder(plant(), "clusters", NOTHING_PUBLISHED)
+    assert not recorder.feeding_client(7), "nothing is counted yet"
+    recorder.count(attribution(START, "pump-7", {0: 10, 7: 18}, 1))
+    recorder.count(attribution(START, "pump-1", {0: 30, 7: 2}, 2))
+    assert not recorder.feeding_client(7), "of two clients neither is one of several"
+    recorder.count(attribution(START + PLACES_S, "pump-2", {0: 30}, 3))
+    restored = Recorder(plant(), "clusters", NOTHING_PUBLISHED)
+    restored.restore(unpack(pack(recorder.state())))
+    for one in (recorder, restored):
+        assert one.feeding_client(7) == "pump-7", "of 90 %, in the bin before the newest"
+        assert not one.feeding_client(0)
+        assert not one.feeding_client(8), "which has no readings"
+    recorder.count(attribution(START + PLACES_S, "pump-2", {7: 1}, 4))
+    assert not recorder.feeding_client(7)
 
 
 def test_a_recorder_keeps_few_bins_in_memory() -> None:

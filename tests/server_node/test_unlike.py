@@ -265,6 +265,10 @@ def test_the_event_names_the_client_and_says_how_it_differs() -> None:
         "client pump-7 is unlike all others: in a day 62 % of its readings fell to cluster 3, and "
         "8 % of those of the most similar client"
     )
+    new = ClusterEvent(EventKind.BIRTH, 3, share=0.01, client="pump-7")
+    assert sentence(new, "cluster 3", None) == (
+        "cluster 3 is new: 1 % of the recent readings, nearly all of them of pump-7"
+    )
     again = ClusterEvent(EventKind.LIKE_OTHERS_AGAIN, 3, client="pump-7")
     assert sentence(again, "cluster 3", None) == (
         "client pump-7 differs from the other clients no more than usual again"

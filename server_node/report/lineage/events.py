@@ -53,6 +53,8 @@ BRIEF_S: Final = 60.0
 """
 BEGINS: Final = frozenset({EventKind.BIRTH, EventKind.PARTED})
 ENDS: Final = frozenset({EventKind.MERGED, EventKind.GONE})
+FED_KINDS: Final = BEGINS | {EventKind.RETURNED}
+"""kinds of events that have the client from which nearly all readings of the cluster come"""
 
 
 class DatedEvent(NamedTuple):
@@ -99,7 +101,8 @@ class ClusterEvent:
     """mean dwell in readings, of an event that is of it"""
     dwell_before: float | None = None
     client: str = ""
-    """the client, of an event that is of one"""
+    """the client, of an event that is of one; of `FED_KINDS` the one from which nearly all readings
+    of the cluster come, if there is one"""
 
 
 class ClusterChange(NamedTuple):
