@@ -7,14 +7,16 @@ import math
 from typing import Any, Final, NamedTuple
 
 from shoal.algorithms.counting import CountingAlgorithm
-from shoal.algorithms.density_tree import DENSITY_TREE
-from shoal.algorithms.from_counts.cells import FEATURES_MAX
+from shoal.algorithms.from_counts.grid_sizes import FEATURES_MAX
 from shoal.config.base import DAY_S
 from shoal.config.contract import Privacy
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.privacy.formal import EPSILON_WEAK, beliefs
 from shoal.privacy.masked import CLIENTS_ADVISED, Masked
 from shoal.text import counted
+
+DENSITY_TREE: Final = "density_tree"
+"""the name alone: with the algorithm itself, `shoal check` would load a tenth more modules"""
 
 
 def privacy_report(contract: ResolvedContract) -> dict[str, Any]:
@@ -252,7 +254,7 @@ def needs_of(
     """
     mode = contract.mode
     names = {model.algorithm.name for model in contract.counted}
-    if not isinstance(mode, Masked) or DENSITY_TREE.name not in names:
+    if not isinstance(mode, Masked) or DENSITY_TREE not in names:
         return []
     privacy = contract.contract.privacy
     window_s = min(privacy.window_s, privacy.window_readings / readings_per_day * DAY_S)

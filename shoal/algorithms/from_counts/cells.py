@@ -17,6 +17,7 @@ import numpy as np
 
 from shoal.algorithms.counting import net_reach, squares_reach
 from shoal.algorithms.fcac.edges import CLIENTS_UNBOUNDED
+from shoal.algorithms.from_counts.grid_sizes import CELLS_ALONG, FEATURES_MAX
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Rows, State
 from shoal.errors import SettingsError
@@ -24,11 +25,6 @@ from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.kernels.cells import cell_digits, cell_numbers, digits_of
 from shoal.kernels.graph import components
 
-# Measured at two features: cluster_tree on rows from 32 x 32 cells finds moons, bars and blobs with
-# the right number from an epsilon of 1 on.
-CELLS_ALONG: Final = {1: 64, 2: 32, 3: 16}
-"""number of features -> cells along each of them"""
-FEATURES_MAX: Final = max(CELLS_ALONG)
 SIGNIFICANCE: Final = 4.5
 """standard deviations of noise above zero from which a cell, or it and the cells around it, hold
 readings: among a thousand cells without any, one is taken to hold some about once in three hundred

@@ -25,13 +25,8 @@ from shoal.algorithms.counting import (
     CountingAlgorithm,
     check_private_counts,
 )
-from shoal.algorithms.from_counts.cells import (
-    CELLS_ALONG,
-    FEATURES_MAX,
-    Grid,
-    NetCounts,
-    links,
-)
+from shoal.algorithms.from_counts.cells import Grid, NetCounts, links
+from shoal.algorithms.from_counts.grid_sizes import CELLS_ALONG, FEATURES_MAX
 from shoal.algorithms.shares import ClientShares, ClientSharesState
 from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import (
