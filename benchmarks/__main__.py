@@ -27,6 +27,7 @@ BENCHMARKS = {
     "streaming": Benchmark("CA+ and CAEFC beside other clusterers", "5 to 12 minutes"),
     "cluster_tree": Benchmark("ClusterTree beside other clusterers", "2 minutes"),
     "rounds": Benchmark("answers and rounds, the service, and memory", "5 minutes"),
+    "rounds.tables": Benchmark("defaults of rounds on labelled tables", "5 minutes", False),
     "footprint": Benchmark("memory of a client process", "2 minutes"),
     "idle": Benchmark("a server and a client without readings", "5 minutes"),
     "host": Benchmark("a host of many devices at a reading a second", "2 minutes", False),

@@ -182,7 +182,7 @@ def _after_rounds(
 
 PUBLISHED: Final[dict[str, Labelling]] = {
     "kmeans": _in_rounds(rounds_algorithm("kmeans")),
-    "kfed": _one_shot("kfed"),
+    "kfed": _one_shot("kfed", pick="farthest", average="unweighted"),
     "ffcm": _ffcm,
     "mufc": _one_shot("mufc"),
     "fcac": _fcac,

@@ -55,6 +55,8 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
         name: {"grow_readings": CLIENTS * PORTION}
         for name in ("density_tree", "kmeans_from_counts", "fcm_from_counts", "gmm_from_counts")
     },
+    # The paper's server, as elsewhere among the reports.
+    "kfed": {"pick": "farthest", "average": "unweighted"},
     "gmm": {"covariance": "full"},
     "gmm_local": {"covariance": "full"},
 }

@@ -9,7 +9,7 @@ k-FED and MUFC, which need a single round, are here too.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -46,6 +46,8 @@ from shoal.user_warnings import warn_user
 if TYPE_CHECKING:  # an extra
     from matplotlib.axes import Axes
 
+EMPTY_MASS: Final = 0.5
+"""rows from which on a centre has some: memberships of fuzzy clusters and mixtures are never 0"""
 PER_CLIENT = 2
 """local centres of a client for each cluster that a criterion may choose"""
 
@@ -192,10 +194,10 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         number = len(choice.centres)
         if choice.is_most:
             warn_user(
-                f'n_clusters = "{criterion}": at least {number} clusters, the largest number that '
-                "was tried. Raise max_clusters; where it still chooses the largest, the clusters "
-                "are not round enough to be counted by this criterion: take another one, or "
-                "ClusterTree",
+                f'n_clusters = "{criterion}": at least {number} clusters; the criterion is best at '
+                "the largest number that was tried. Raise max_clusters; where it still is, the "
+                "clusters are not round enough to be counted by this criterion: take another one, "
+                "or ClusterTree",
             )
         return number
 
@@ -311,6 +313,7 @@ class RoundsEstimator(
             learnt = self._scaled(learnt, names)
             algorithm = self._run_rounds(learnt, [weight[weight > 0] for weight in weights])
             tables = [self._on_scale(table) if len(table) else table for table in tables]
+        self._warn_of_empty_clusters(algorithm)
         # Of an earlier `fit`: scikit-learn has the attribute only where the last rows had names.
         self.__dict__.pop("feature_names_in_", None)
         if names is not None:
@@ -323,6 +326,21 @@ class RoundsEstimator(
             # In the order of the user's table, whose rows were dealt out to clients.
             self.labels_ = self.labels_[position]
         return self
+
+    def _warn_of_empty_clusters(self, algorithm: RoundsAlgorithm) -> None:
+        """Warn of centres that no row is nearest to: sums move a centre to its rows, and one
+        without any stays where it was put."""
+        init = getattr(self, "init", "kfed")
+        if isinstance(init, str) and init == "kfed":
+            # These come from rows, and one that loses all of them is one more than there are.
+            return
+        mass = algorithm.view(self.params_).centre_mass
+        empty = int((mass < EMPTY_MASS).sum())
+        if empty:
+            warn_user(
+                f"{empty} of {len(mass)} centres have no rows, so that the others divide all of "
+                'them: they began far from every row. Take init="kfed", or other centres',
+            )
 
     def predict(self, X: ArrayLike) -> Ints:
         """X (n, d) -> (n,) cluster of each row. Raises `InvalidData` for rows and `NotFittedError`
@@ -470,11 +488,11 @@ class KFED(RoundsEstimator):
     n_clusters : int, default=8
     local_clusters : int, default=0
         Number of clusters that each client looks for; 0: as many as `n_clusters`.
-    average : {"unweighted", "weighted"}, default="unweighted"
-        Whether the server weights centres by their rows.
-    pick : {"farthest", "seeded"}, default="farthest"
-        How the server starts: from the first client's centres and then the farthest ones, or by
-        k-means++.
+    average : {"weighted", "unweighted"}, default="weighted"
+        Whether the server weights centres by their rows; "unweighted" is the paper's.
+    pick : {"seeded", "farthest"}, default="seeded"
+        How the server starts: by k-means++, the best of ten starts; or, as in the paper, from the
+        first client's centres and then the farthest ones.
     random_state : int, default=0
     scale : {"bounds", "robust"} or None, default=None
         None: rows as they are, so that the feature with the widest spread decides distances.
@@ -501,8 +519,8 @@ class KFED(RoundsEstimator):
         n_clusters: int = 8,
         *,
         local_clusters: int = 0,
-        average: str = "unweighted",
-        pick: str = "farthest",
+        average: str = "weighted",
+        pick: str = "seeded",
         random_state: int = 0,
         scale: str | None = None,
     ) -> None:

@@ -6,8 +6,10 @@ import itertools
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_iris
 from sklearn.metrics import silhouette_score
 from sklearn.mixture import GaussianMixture
+from sklearn.preprocessing import StandardScaler
 
 from shoal.algorithms.options import CRITERIA
 from shoal.algorithms.rounds.choice import (
@@ -94,6 +96,14 @@ def test_long_clusters_are_many_round_ones_and_few_components_of_a_mixture(seed:
     landmarks = Landmarks(points, np.ones(len(points)))
     assert 2 <= len(choose_clusters("bic", landmarks, 20).centres) <= 3
     assert len(choose_clusters("gap", landmarks, 20).centres) > 10
+
+
+def test_a_gap_that_rises_to_the_largest_number_is_told_from_one_that_ends() -> None:
+    rows = StandardScaler().fit_transform(load_iris().data)
+    risen = choose_clusters("gap", Landmarks(rows, np.ones(len(rows))), 20)
+    assert risen.is_most
+    assert len(risen.centres) < 20, "the largest is chosen, which is told anyway"
+    assert not choose_clusters("gap", heaps(CENTRES), 20).is_most
 
 
 @pytest.mark.parametrize("criterion", CRITERIA)

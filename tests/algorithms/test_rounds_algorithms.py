@@ -21,6 +21,7 @@ from shoal.algorithms.rounds.mufc import MUFC
 from shoal.errors import InvalidData, SettingsError
 from shoal.kernels.arrays import Floats
 from shoal.kernels.gaussian import COVARIANCE_TYPES, matrices
+from shoal.kernels.lloyd import assign, kmeans_plusplus, lloyd
 from shoal.kernels.matching import matched_distance
 from shoal.protocol.codec import pack
 from shoal.simulation.rounds import bounding_box, kfed_hint, run_rounds
@@ -189,6 +190,26 @@ def test_kfed_seeds_on_the_main_directions_so_that_noise_in_the_others_cannot_hi
     found = KFED.answer(started(KFED, [rows], clusters=2), rows)["prototype"]
     expected = np.stack([rows[:150].mean(axis=0), rows[150:].mean(axis=0)])
     assert matched_distance(expected, found) < 3.0
+
+
+def test_kfed_by_default_weights_by_rows_and_takes_the_best_of_several_starts() -> None:
+    generator = np.random.default_rng(0)
+    answers = [
+        {"prototype": generator.uniform(size=(9, 2)), "count": generator.integers(1, 90, 9) * 1.0}
+        for _ in range(8)
+    ]
+    points = np.concatenate([stats["prototype"] for stats in answers])
+    rows = np.concatenate([stats["count"] for stats in answers])
+    hint = InitHint(np.zeros(2), np.ones(2))
+
+    def cost(**options: Any) -> float:
+        centre = KFED.combine(KFED.start({"clusters": 9, **options}, 2, hint), answers)["centre"]
+        return float(assign(points, centre, rows)[2])
+
+    single = lloyd(points, points[kmeans_plusplus(points, 9, 0, rows)], 300, 0.0, rows)[1]
+    assert cost() < 0.99 * single, "one start does as well here, so that more are not tested"
+    assert cost() < 0.9 * cost(pick="farthest", average="unweighted")
+    assert cost() < 0.99 * cost(average="unweighted")
 
 
 def test_one_outlier_among_the_prototypes_does_not_break_kmeans_plusplus() -> None:

@@ -209,6 +209,14 @@ def test_a_criterion_that_chooses_the_largest_number_says_that_there_are_at_leas
     assert chosen.n_clusters_ == 5
 
 
+def test_a_warning_counts_centres_that_have_no_rows() -> None:
+    with pytest.warns(UserWarning, match="1 of 3 centres have no rows"):
+        FederatedKMeans(3, init=[[0.0, 0.0], [1.0, 1.0], [90.0, 90.0]]).fit(clients())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        FederatedKMeans(3).fit(clients())
+
+
 def test_a_number_of_clusters_that_cannot_be_is_an_error() -> None:
     for wrong in (
         FederatedKMeans("nonsense"),

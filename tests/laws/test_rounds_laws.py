@@ -28,7 +28,7 @@ from tests.laws.views import assert_view_is_sound
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "kmeans": [{}],
     "kmeans_local": [{"average": "weighted"}, {"average": "unweighted", "steps": 3}],
-    "kfed": [{}, {"average": "weighted", "pick": "seeded"}],
+    "kfed": [{}, {"average": "unweighted", "pick": "farthest"}],
     "mufc": [{}, {"local": "kmeans", "cells": 150}],
     "spectral": [{}, {"clusters": "eigengap", "landmarks": 9, "near": 2, "prototypes": 5}],
     "dbscan": [

@@ -60,8 +60,8 @@ class Choice(NamedTuple):
     mass: Floats
     """(k,) rows of each"""
     is_most: bool
-    """whether k is the largest number that was tried: there may be more, or no number that the
-    criterion finds"""
+    """whether the criterion is best at the largest number that was tried: there may be more, or no
+    number that it finds"""
 
 
 def choose_clusters(
@@ -87,8 +87,12 @@ def choose_clusters(
     # With a cluster for every few landmarks each criterion follows single landmarks.
     most = max(1, min(most, len(merged.points) // PER_CLUSTER))
     partitions = Partitions(merged)
+    is_best_at_most = False
     if criterion == "gap":
-        k = _by_gap(partitions, most, seed, present)
+        k, best = _by_gap(partitions, most, seed, present)
+        # Where clusters are not round the gap rises slowly without an end, and the smallest number
+        # within an error of the greatest gap is any.
+        is_best_at_most = best == most
     elif criterion == "silhouette":
         k = _by_silhouette(partitions, most, present)
     else:
@@ -97,7 +101,7 @@ def choose_clusters(
     mass = assign(merged.points, centres, merged.mass)[0]
     # Silhouettes give 2 where 2 is all that was tried, and few landmarks are at most a cluster or
     # two: that says nothing of more.
-    return Choice(centres, mass, is_most=most > 2 and k == most)
+    return Choice(centres, mass, is_most=most > 2 and (k == most or is_best_at_most))
 
 
 class Partitions:
@@ -149,8 +153,8 @@ def _merged(landmarks: Landmarks, seed: int) -> Landmarks:
     return Landmarks(means(count, total, first)[held], count[held])
 
 
-def _by_gap(partitions: Partitions, most: int, seed: int, present: int | None) -> int:
-    """The smallest k whose gap is within one error of the greatest.
+def _by_gap(partitions: Partitions, most: int, seed: int, present: int | None) -> tuple[int, int]:
+    """The smallest k whose gap is within one error of the greatest, and the k of the greatest.
 
     (The paper's own rule compares k with k + 1 only, and stops at 1 where two clusters are no
     better than one but eight are.)
@@ -167,8 +171,8 @@ def _by_gap(partitions: Partitions, most: int, seed: int, present: int | None) -
     best = max(gaps, key=gaps.__getitem__)
     least = gaps[best] - errors[best]
     if present in gaps and gaps[present] >= least:
-        return present
-    return min(k for k in gaps if gaps[k] >= least)
+        return present, best
+    return min(k for k in gaps if gaps[k] >= least), best
 
 
 def _references(landmarks: Landmarks, seed: int) -> Iterator[Landmarks]:

@@ -2,9 +2,11 @@
 the centres.
 
 Source: D. K. Dennis, T. Li, V. Smith, "Heterogeneity for the win: one-shot federated clustering"
-(2021): algorithm 1 (Awasthi and Sheffet's local clustering) and algorithm 2. Clients also send the
-number of rows of each centre, which the paper's server does not use; `average = "weighted"` weights
-by it.
+(2021): algorithm 1 (Awasthi and Sheffet's local clustering) and algorithm 2, which is
+`pick = "farthest"` with `average = "unweighted"`. Clients also send the number of rows of each
+centre, which the paper's server does not use. The defaults use it: the centres of clients that have
+few of the clusters, or many pieces of one, mislead a server that counts all centres alike
+(benchmarks/rounds/tables.py).
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from shoal.algorithms.rounds.one_shot import (
 from shoal.algorithms.streaming import ArraySpec, Rows
 from shoal.kernels.arrays import Floats
 from shoal.kernels.distance import block_rows, squared_by_differences, squared_distances
-from shoal.kernels.lloyd import assign, kmeans_plusplus, lloyd
+from shoal.kernels.lloyd import assign, best_kmeans, kmeans_plusplus, lloyd
 
 Average = Literal["unweighted", "weighted"]
 Pick = Literal["farthest", "seeded"]
@@ -53,6 +55,8 @@ SEPARATION: Final = 3.0
 """a row counts for its seed if every other seed is at least this many times as far away (algorithm
 1, step 3)"""
 SERVER_STEPS: Final = 300
+STARTS: Final = 10
+"""starts by k-means++, of which the one of least inertia counts: single ones miss clusters"""
 
 
 class KFedOptions(OneShotOptions):
@@ -61,12 +65,13 @@ class KFedOptions(OneShotOptions):
     ALGORITHM = "kfed"
 
     average: Average = option(
-        "unweighted", "of the centres in a group: plain mean, or weighted by their rows"
+        "weighted",
+        "of the centres in a group: weighted by their rows, or the plain mean of the paper",
     )
     pick: Pick = option(
-        "farthest",
-        "how the server starts: from the first client's centres and then the farthest from all, "
-        "or by k-means++",
+        "seeded",
+        "how the server starts: by k-means++, the best of ten starts; or, as in the paper, from "
+        "the first client's centres and then the farthest from all",
     )
 
 
@@ -137,7 +142,8 @@ def start(options: Options, d: int, hint: InitHint) -> Params:
 
 
 def combine(params: Params, answers: Sequence[Stats]) -> Params:
-    """Algorithm 2, with Lloyd's algorithm to convergence, as in its authors' program."""
+    """Algorithm 2, with Lloyd's algorithm to convergence, as in its authors' program, or weighted
+    k-means from several starts."""
     for stats in answers:
         check_answer(STATS, stats, n_features(params))
         reject_unless((stats["count"] > 0).all(), "a centre without rows")
@@ -150,9 +156,10 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
     weights = count if read_choice(params, "average", AVERAGES) == "weighted" else None
     if read_choice(params, "pick", PICKS) == "farthest":
         first = _farthest(points, min(len(with_rows[0]["count"]), k), k)
+        centres, _ = lloyd(points, first, SERVER_STEPS, 0.0, weights)
     else:
-        first = points[kmeans_plusplus(points, k, read_int(params, "seed", 0), weights)]
-    centres, _ = lloyd(points, first, SERVER_STEPS, 0.0, weights)
+        seed = read_int(params, "seed", 0)
+        centres = best_kmeans(points, k, seed, STARTS, SERVER_STEPS, weights)
     # A cluster keeps its number over rounds, whatever order Lloyd has found it in.
     return keep_order(params, centres, assign(points, centres, count)[0])
 
