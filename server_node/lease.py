@@ -88,7 +88,8 @@ class LeaseHolder:
         self._renewals = 0
         """how often the lease was renewed"""
         self._others = False
-        """whether a lease of another process was read since the own one was published"""
+        """whether a record was read, or left out, since the own lease was published, that may have
+        taken its place in the topic"""
 
     @contextmanager
     def held(self, log: Log, instance: str) -> Iterator[None]:
@@ -136,8 +137,8 @@ class LeaseHolder:
             )
         self._renewals += 1
         is_shown = show_renewal(self._log, own.process_id, self._renewals)
-        # The topic keeps the newest lease alone: a server that has published a lesser one meanwhile
-        # finds this one only where it is published again.
+        # The topic keeps the newest record of this key alone, be it a lesser lease or no valid one:
+        # a further server finds this one only where it is published again.
         if not is_shown or self._others or now >= self._record_due:
             self._others = False
             self._publish(own)
@@ -163,6 +164,7 @@ class LeaseHolder:
             self._federation, instance, self._process_id, generation, self._renew_s, self._holder
         )
         self._publish(self._own)
+        self._others = False
         now = self._clock()
         self._renewal_due = now + self._renew_s
         self._record_due = now + RECORD_S
@@ -201,13 +203,16 @@ class LeaseHolder:
         """The greatest lease published since the last call, and the offset of its newest record."""
         greatest: tuple[Lease, int] | None = None
         while True:
+            before = sum(self._positions.values())
             records, self._positions = self._log.read(self._topic, self._positions)
+            # Records without a valid signature are left out: only the offsets show that one came.
+            self._others |= sum(self._positions.values()) - before != len(records)
             if not records:
                 return greatest
             for record in records:
                 lease = self._lease_of(record)
-                if lease is not None and self._own is not None:
-                    self._others |= lease.process_id != self._own.process_id
+                if record.key == LEASE_KEY and self._own is not None:
+                    self._others |= lease is None or lease.process_id != self._own.process_id
                 # Not only a greater one: of a lease that is renewed the newest record tells that it
                 # still is.
                 if lease is not None and (greatest is None or lease.rank >= greatest[0].rank):

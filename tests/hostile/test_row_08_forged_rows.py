@@ -25,6 +25,7 @@ from shoal.protocol.validation import Validator
 from shoal.runtime.logs import SignedTopic, open_federation_log
 from shoal.transports import open_log
 from shoal.transports.base import TopicSettings, beginning, latest
+from shoal.transports.sqlite.schema import row_checksum
 from tests.hostile.served_page import ServedPage, started
 from tests.house.processes import wait_until
 from tests.house.small_federation import write_federation
@@ -66,7 +67,7 @@ ROWS = [
     (NOW_MS, "big", None, None, packb(["", 2, b"four"]), 2),
 ]
 """timestamp, size, key, headers, value, records of a batch: each is not as a log writes it"""
-COLUMNS = "offset, timestamp_ms, size, key, headers, value, batch_records"
+COLUMNS = "offset, timestamp_ms, size, key, headers, value, batch_records, checksum"
 
 
 def insert(path: Path, topic: str) -> None:
@@ -75,9 +76,11 @@ def insert(path: Path, topic: str) -> None:
         (number,) = db.execute("SELECT number FROM topics WHERE name = ?", (topic,)).fetchone()
         (first,) = db.execute("SELECT next FROM marks WHERE topic = ?", (number,)).fetchone()
         for offset, row in enumerate(ROWS, first):
+            values = (offset, *row, None)[:7]
+            # With its checksum, where it has one: who can write the file can compute it.
             db.execute(
-                f"INSERT INTO rows_{number}_0 ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (offset, *row, None)[:7],
+                f"INSERT INTO rows_{number}_0 ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (*values, row_checksum(*values)),
             )
         db.execute("UPDATE marks SET next = ? WHERE topic = ?", (first + len(ROWS), number))
 

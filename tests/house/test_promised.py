@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shoal import __version__
-from shoal.cli.formats import kept_numbers
+from shoal.cli.formats import FORMATS, kept_numbers
 from shoal.config.settings import load_config
 from shoal.onebox.upkeep.upgrade import undo, upgrade
 from shoal.privacy.ledger import Spending, read_spending
@@ -32,6 +32,8 @@ from tests.house.promised_federation import (
 from tests.house.small_federation import contents, updates_by_client
 from tests.house.test_readers import digests
 
+UPGRADED = {FORMATS["Files"][0].kept}
+"""formats that `shoal upgrade` has steps for: the embedded log"""
 ARCHIVES = sorted(PROMISED.glob("*.tar.xz"))
 
 
@@ -41,7 +43,10 @@ def written(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     with tarfile.open(request.param) as archive:
         archive.extractall(tmp_path, filter="data")
     made_with = json.loads((tmp_path / "formats.json").read_text(encoding="utf-8"))
-    if request.param.name == f"{__version__}.tar.xz" and made_with != kept_numbers():
+    numbers = kept_numbers()
+    differing = {kept for kept, number in made_with.items() if numbers.get(kept) != number}
+    # What a step upgrades is upgraded, also where this version has changed since its archive.
+    if request.param.name == f"{__version__}.tar.xz" and differing - UPGRADED:
         pytest.skip(f"{__version__} is not released: `make promised` stores its formats anew")
     return tmp_path
 

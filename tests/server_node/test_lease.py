@@ -248,6 +248,20 @@ def test_an_idle_server_writes_its_lease_every_ten_minutes_only(path: Path, firs
     assert records(path) == 2
 
 
+@on_linux
+def test_what_has_taken_the_place_of_a_lease_is_replaced_at_the_next_renewal(
+    path: Path, first: Server, log: Log
+) -> None:
+    """Compaction keeps what was written last under a key, also by who is no server."""
+    log.publish(plant().snapshots_topic, b"no lease", LEASE_KEY, Lease.headers())
+    log.flush()
+    first.after(RENEW_S).renew()
+    with pytest.raises(LeaseUncertain):
+        Server(path, "two").start()
+    first.after(RENEW_S).renew()
+    assert records(path) == 3, "and is not written again and again"
+
+
 @pytest.mark.usefixtures("without_locks")
 def test_a_renewal_by_a_record_is_seen_as_well(path: Path, first: Server) -> None:
     second = Server(path, "two")

@@ -19,9 +19,12 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import LogError, LogUnavailable
+from shoal.runtime.checkpoint import Checkpoint, Outbox, OutboxRecord
 from shoal.transports import open_log
-from shoal.transports.base import beginning
+from shoal.transports.base import UNREADABLE, RecordBatch, beginning
 from shoal.transports.sqlite.log import SqliteLog
+from shoal.transports.sqlite.reader import SqliteLogReader
+from shoal.transports.sqlite.schema import SCHEMA_VERSION, add_checksums
 
 TOPIC = "readings"
 
@@ -162,8 +165,9 @@ def test_another_programs_database_is_refused_and_left_as_it_was(tmp_path: Path)
 def test_a_log_of_a_newer_layout_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "log.db")
     with closing(sqlite3.connect(path)) as db:
-        db.execute("PRAGMA user_version = 4")
-    with pytest.raises(LogError, match="layout 4, this shoal knows 3; upgrade shoal"):
+        db.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    newer = f"layout {SCHEMA_VERSION + 1}, this shoal knows {SCHEMA_VERSION}; upgrade shoal"
+    with pytest.raises(LogError, match=newer):
         open_log(str(path))
 
 
@@ -290,3 +294,89 @@ def test_the_time_of_a_log_is_made_again_where_it_is_damaged(damage: str, tmp_pa
         *_, newest = log.read(TOPIC, {0: 0})[0]
     assert newest.value == b"after"
     assert before_ms <= newest.timestamp_ms <= 1000 * time.time()
+
+
+def in_two_ways(path: Path) -> Path:
+    """A log with five records in rows of their own, a batch of six in one row, and one more."""
+    with closing(SqliteLog(path)) as log:
+        log.ensure(TOPIC)
+        for number in range(5):
+            log.publish(TOPIC, b"one %d" % number, b"key", (("n", b"%d" % number),))
+            log.flush()
+        log.publish_batch(TOPIC, RecordBatch([b"of a batch"] * 6, (("n", b"5"),)), 0)
+        log.publish(TOPIC, b"last")
+    return path
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "value = CAST(replace(CAST(value AS TEXT), 'o', 'p') AS BLOB)",
+        "value = NULL",
+        "value = CAST(value AS TEXT)",
+        "key = x'6b'",
+        "headers = NULL",
+        "timestamp_ms = timestamp_ms + 1",
+        "size = size + 64",
+        "batch_records = coalesce(batch_records, 0) + 1",
+        "batch_records = CASE WHEN batch_records IS NULL THEN 1.5 END",
+        "checksum = checksum + 1",
+        "checksum = NULL",
+    ],
+)
+def test_a_row_that_has_changed_is_left_out_and_said(
+    damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = in_two_ways(tmp_path / "log.db")
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(f"UPDATE rows_1_0 SET {damage} WHERE offset IN (3, 5)")
+    with closing(SqliteLog(path)) as log, closing(SqliteLogReader(path)) as reader:
+        records, after = log.read(TOPIC, {0: 0})
+        assert reader.read(TOPIC, {0: 0}) == (records, after)
+        assert [record.offset for record in records] == list(range(12))
+        assert after == {0: 12}
+        unreadable = [record for record in records if record.value is None]
+        assert [record.offset for record in unreadable] == [3, *range(5, 11)]
+        assert all(UNREADABLE in dict(record.headers) for record in unreadable)
+        assert records[-1].value == b"last"
+        # The same from every position, so that a reader that stopped within the row goes on.
+        for position in range(12):
+            assert log.read(TOPIC, {0: position})[0] == records[position:]
+            assert log.read(TOPIC, {0: position}, limit=1)[0] == records[position : position + 1]
+    said = [entry.fields for entry in caplog.records if entry.msg == "log_row_damaged"]  # type: ignore[attr-defined]  # `log_event` adds the fields
+    assert {(fields["offset"], fields["records"]) for fields in said} == {(3, 1), (5, 6)}
+    assert all(fields["written_after"] <= fields["written_before"] for fields in said)
+
+
+def test_what_an_outbox_has_published_last_is_given_again_where_it_was_damaged(
+    tmp_path: Path,
+) -> None:
+    path = written(tmp_path / "log.db", records=0)
+    for start in ("first", "after a kill"):
+        with (
+            closing(Checkpoint(tmp_path / "checkpoint.db", "client")) as checkpoint,
+            closing(SqliteLog(path)) as log,
+        ):
+            outbox = Outbox(checkpoint, log)
+            checkpoint.load()
+            if start == "first":
+                record = OutboxRecord(TOPIC, b"update", b"key", ())
+                outbox.store({"state": 1}, [record], 1.0)
+            outbox.publish_pending()
+        with closing(sqlite3.connect(path)) as db, db:
+            db.execute("UPDATE rows_1_0 SET value = x'00' WHERE offset = 0")
+    with closing(SqliteLog(path)) as log:
+        assert [record.value for record in log.read(TOPIC, {0: 0})[0]] == [None, b"update"]
+
+
+def test_an_upgraded_log_has_the_checksums_that_a_new_one_has(tmp_path: Path) -> None:
+    path = in_two_ways(tmp_path / "log.db")
+    with closing(SqliteLog(path)) as log:
+        before = list(log.read(TOPIC, {0: 0})[0])
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        checksums = db.execute("SELECT offset, checksum FROM rows_1_0").fetchall()
+        db.execute("ALTER TABLE rows_1_0 DROP COLUMN checksum")
+        add_checksums(db)
+        assert db.execute("SELECT offset, checksum FROM rows_1_0").fetchall() == checksums
+    with closing(SqliteLog(path)) as log:
+        assert list(log.read(TOPIC, {0: 0})[0]) == before

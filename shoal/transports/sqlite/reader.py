@@ -124,6 +124,7 @@ class SqliteLogReader(SqliteLog):
         if not self._path.exists():
             return _empty_log()
         file = ReadOnlyFile(self._path, self._wait_s)
+        file.connection.text_factory = schema.as_text
         try:
             version = schema.layout_of(file.connection, self._path)
         except BaseException:

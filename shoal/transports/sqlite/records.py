@@ -5,18 +5,23 @@ The records of a batch share rows, which takes a fraction of the time that a row
 does. A row is read, and retained or removed, as a whole; it is small beside what is read at once
 and what is retained.
 
+Each row has a checksum of all that is in it. A row that has changed on the disk since it was
+written is found when it is read: its records are unreadable ones, and the log goes on behind them.
+
 Retention and compaction bound the file. They run in the writer's own transaction; the work of each
 is bounded by what the writer adds.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import sqlite3
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
@@ -25,6 +30,7 @@ import numpy as np
 
 from shoal.errors import LogError, OffsetOutOfRange
 from shoal.kernels.arrays import Indices
+from shoal.telemetry.events import log_event
 from shoal.transports.base import (
     UNREADABLE,
     BytesColumn,
@@ -39,6 +45,7 @@ from shoal.transports.base import (
 from shoal.transports.sqlite.schema import (
     Topic,
     Watermarks,
+    row_checksum,
     rows_table,
     store_watermarks,
     watermarks,
@@ -221,26 +228,24 @@ def _read_partition(
     # Rows are fetched one after the other, as those that are too large together are not to be in
     # memory together.
     rows = db.execute(
-        "SELECT offset, timestamp_ms, size, key, headers, value, batch_records FROM "
+        "SELECT offset, timestamp_ms, size, key, headers, value, batch_records, checksum FROM "
         f"{source.table} WHERE offset >= ? AND offset < ? ORDER BY offset",
         (_first_row(db, source.table, position), end),
     )
     with closing(rows):
-        for *row, batch_records in rows:
+        for *row, batch_records, checksum in rows:
             offset = row[0]
-            row_bytes = row[2]
-            batch: Sequence[Record] | None = None
-            if batch_records is not None and (batch := _batch(source, row, batch_records)) is None:
-                row[1] = None  # unreadable, whatever else it has
+            values = [*row, batch_records]
+            if row_checksum(*values) == checksum:
+                batch, record_bytes = _as_written(source, row, batch_records)
+            else:
+                batch = _damaged(db, source, offset, end)
+                record_bytes = 0
             before = max(0, at - offset)
             row_records = 1 if batch is None else min(len(batch), end - offset)
             n = row_records - before
             if n <= 0:
                 continue
-            is_sound = batch is not None or _is_sound(row[1], row_bytes, row[3], row[5])
-            # The records of a row have about the same size; one that no log has written counts as
-            # without any, since its size may be any number.
-            record_bytes = row_bytes // (batch_records or 1) if is_sound else 0
             fit = min(n, limit - taken)
             if fit * record_bytes > bytes_max - size:
                 # One at least, or a record above the limit would never be read.
@@ -265,15 +270,74 @@ def _read_partition(
 
 
 def _first_row(db: sqlite3.Connection, table: str, position: int) -> int:
-    """The offset of the row that may have the record at this position: the position itself, or one
+    """The offset of the row that may have the record at this position: one that begins there, or
     before it."""
-    before = db.execute(
-        f"SELECT offset, batch_records FROM {table} WHERE offset < ? ORDER BY offset DESC LIMIT 1",
-        (position,),
+    # Whatever number of records that has, which may be what is damaged.
+    row = db.execute(
+        f"SELECT offset FROM {table} WHERE offset <= ? ORDER BY offset DESC LIMIT 1", (position,)
     ).fetchone()
-    if before is None or before[1] is None:
-        return position
-    return int(before[0])
+    return position if row is None else int(row[0])
+
+
+def _as_written(
+    source: Source, row: list[Any], batch_records: object
+) -> tuple[Sequence[Record] | None, int]:
+    """The records of a row of several, None for a row of one; and the bytes of each.
+
+    They have about the same size. A row that no log has written counts as without any, since its
+    size may be any number.
+    """
+    if batch_records is None:
+        return None, row[2] if _is_sound(row[1], row[2], row[3], row[5]) else 0
+    batch = _batch(source, row, batch_records)
+    if batch is None:
+        row[1] = None  # unreadable, whatever else it has
+        return None, 0
+    return batch, row[2] // len(batch)
+
+
+def _damaged(db: sqlite3.Connection, source: Source, offset: int, end: int) -> Sequence[Record]:
+    """Unreadable records in place of a row that is not as it was written; a warning says which.
+
+    How many there were is known by the row behind it, as its own number may be what has changed.
+    """
+    column = "SELECT offset, timestamp_ms FROM"
+    before = db.execute(
+        f"{column} {source.table} WHERE offset < ? ORDER BY offset DESC LIMIT 1", (offset,)
+    ).fetchone()
+    behind = db.execute(
+        f"{column} {source.table} WHERE offset > ? ORDER BY offset LIMIT 1", (offset,)
+    ).fetchone()
+    records = 1
+    # Compaction leaves gaps behind rows, and those have one record.
+    if not source.topic.settings.compact:
+        next_offset = end if behind is None else min(behind[0], end)
+        records = min(max(next_offset - offset, 1), ROW_RECORDS_MAX)
+    log_event(
+        "log_row_damaged",
+        logging.ERROR,
+        topic=source.name,
+        partition=source.partition,
+        offset=offset,
+        records=records,
+        written_after=_time_text(before),
+        written_before=_time_text(behind),
+    )
+    unreadable = ((UNREADABLE, b"changed since it was written"),)
+    return [
+        Record(source.name, source.partition, place, 0, None, None, unreadable)
+        for place in range(offset, offset + records)
+    ]
+
+
+def _time_text(row: tuple[Any, ...] | None) -> str:
+    """The time of a row, in UTC; empty without one, or where that is no time."""
+    if row is None or not isinstance(row[1], int):
+        return ""
+    try:
+        return datetime.fromtimestamp(row[1] / 1000, UTC).isoformat(timespec="seconds")
+    except (ValueError, OverflowError, OSError):
+        return ""
 
 
 def _batch(source: Source, row: Sequence[Any], records: object) -> Sequence[Record] | None:
@@ -522,21 +586,22 @@ def _append(
     db: sqlite3.Connection, table: str, mark: Watermarks, batch: list[Pending], now_ms: int
 ) -> None:
     offsets = list(accumulate((pending.records for pending in batch), initial=mark.next))
+    rows = []
+    for offset, pending in zip(offsets, batch, strict=False):
+        row = (
+            offset,
+            now_ms,
+            pending.size,
+            pending.key,
+            pending.headers,
+            pending.value,
+            pending.batch_records,
+        )
+        rows.append((*row, row_checksum(*row)))
     db.executemany(
-        f"INSERT INTO {table} (offset, timestamp_ms, size, key, headers, value, batch_records) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (
-            (
-                offset,
-                now_ms,
-                pending.size,
-                pending.key,
-                pending.headers,
-                pending.value,
-                pending.batch_records,
-            )
-            for offset, pending in zip(offsets, batch, strict=False)
-        ),
+        f"INSERT INTO {table} (offset, timestamp_ms, size, key, headers, value, batch_records,"
+        " checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        rows,
     )
     mark.next = offsets[-1]
     mark.bytes += sum(pending.size for pending in batch)

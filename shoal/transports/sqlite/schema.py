@@ -4,7 +4,9 @@ it.
 One table per topic and partition, the offset as rowid, pages of 16 KiB, and a write-ahead log.
 Tables are named by number, never by topic, so a topic's name is always a value and never part of a
 statement. A row is one record, or several of one batch: its offset is that of the first, and
-`batch_records` is their number.
+`batch_records` is their number. `checksum` is the CRC-32 of all other values of the row: SQLite
+has none, so that a bit that flips in a value would be read as if it had been written. It is no
+protection from who writes the file: that is what signatures are for.
 
 The log has a time of its own, by which it stamps records and retains them, as Kafka does with
 LogAppendTime. Processes that write the same file may disagree about the date: a clock was set
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
+import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +28,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+from zlib import crc32
 
 from shoal.errors import LogError, LogFolderMissing, LogUnavailable, SettingsError, ShoalError
 from shoal.files import make_private, primary_code, writing
@@ -74,9 +78,11 @@ def _boot() -> str:
 
 APPLICATION_ID = 0x53484F4C
 """'SHOL', which `file` and `PRAGMA application_id` show for a log of shoal"""
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 BEFORE_BATCHES = 2
 """layout whose rows are one record each: `shoal upgrade` adds the column `batch_records`"""
+BEFORE_CHECKSUMS = 3
+"""layout whose rows have no checksum: `shoal upgrade` computes that of what it finds"""
 
 PAGE_BYTES = 16 * 1024
 CACHE_BYTES = 512 * 1024
@@ -189,6 +195,7 @@ def connect(
     with log_file_errors(path):
         make_private(path)
         db = sqlite3.connect(path, timeout=wait_s, isolation_level=None)
+        db.text_factory = as_text
         try:
             _when_unlocked(db, path, wait_s)
             db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
@@ -209,6 +216,14 @@ def connect(
             db.close()
             raise
     return db
+
+
+def as_text(content: bytes) -> str:
+    """A text of the file, whatever bytes it has.
+
+    One bit makes a text of bytes; sqlite3 would refuse the row, and all behind it.
+    """
+    return content.decode("utf-8", "surrogateescape")
 
 
 def _when_unlocked(db: sqlite3.Connection, path: Path, wait_s: float) -> None:
@@ -280,6 +295,53 @@ def add_batches(db: sqlite3.Connection) -> None:
             db.execute(f"ALTER TABLE records_{number:d}_{partition:d} RENAME TO {table}")
             db.execute(f"ALTER TABLE {table} ADD COLUMN batch_records INTEGER")
     db.execute(f"PRAGMA user_version = {BEFORE_BATCHES + 1}")
+
+
+def add_checksums(db: sqlite3.Connection) -> None:
+    """Change a log of layout `BEFORE_CHECKSUMS` to the next one, within a transaction."""
+    db.create_function("row_checksum", len(_CHECKED), row_checksum, deterministic=True)
+    for number, partitions in db.execute("SELECT number, partitions FROM topics").fetchall():
+        for partition in range(partitions):
+            table = rows_table(number, partition)
+            db.execute(f"ALTER TABLE {table} ADD COLUMN checksum INTEGER")
+            db.execute(f"UPDATE {table} SET checksum = row_checksum({', '.join(_CHECKED)})")
+    db.execute(f"PRAGMA user_version = {BEFORE_CHECKSUMS + 1}")
+
+
+_CHECKED = ("offset", "timestamp_ms", "size", "key", "headers", "value", "batch_records")
+"""columns that a checksum is of, in the order of `row_checksum`"""
+_NUMBERS = struct.Struct("<7q")
+_ABSENT = -1
+"""length of what a row does not have, to tell it from what is empty"""
+
+
+def row_checksum(
+    offset: int,
+    timestamp_ms: int,
+    size: int,
+    key: bytes | None,
+    headers: bytes | None,
+    value: bytes | None,
+    batch_records: int | None,
+) -> int | None:
+    """The CRC-32 of a row's values, as a number from -2**31 on, which takes 4 bytes in the file.
+
+    None where a value is of a type that no log writes: no checksum equals it.
+    """
+    try:
+        packed = _NUMBERS.pack(
+            offset,
+            timestamp_ms,
+            size,
+            _ABSENT if batch_records is None else batch_records,
+            _ABSENT if key is None else len(key),
+            _ABSENT if headers is None else len(headers),
+            _ABSENT if value is None else len(value),
+        )
+        checked = crc32(value or b"", crc32(headers or b"", crc32(key or b"", crc32(packed))))
+    except (struct.error, TypeError):
+        return None
+    return checked - 2**31
 
 
 SPARE_PAGES = 256
@@ -377,7 +439,8 @@ def create(db: sqlite3.Connection, name: str, settings: TopicSettings, identity:
         table = rows_table(number, partition)
         db.execute(
             f"CREATE TABLE {table} (offset INTEGER PRIMARY KEY, timestamp_ms INTEGER NOT NULL, "
-            "size INTEGER NOT NULL, batch_records INTEGER, key BLOB, headers BLOB, value BLOB)"
+            "size INTEGER NOT NULL, batch_records INTEGER, checksum INTEGER, key BLOB, "
+            "headers BLOB, value BLOB)"
         )
         if settings.compact:
             db.execute(f"CREATE INDEX {table}_keys ON {table} (key)")

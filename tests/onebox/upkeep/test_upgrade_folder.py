@@ -223,7 +223,7 @@ def test_a_log_elsewhere_must_be_readable_too(folder: Path, tmp_path: Path) -> N
 
 
 def test_an_upgraded_federation_goes_on_as_an_undisturbed_one(folder: Path, tmp_path: Path) -> None:
-    """From the layout of the log of before, which is the only step that there is."""
+    """From the oldest layout of the log that there are steps from."""
     undisturbed = tmp_path / "undisturbed"
     shutil.copytree(folder, undisturbed)
     for path in (folder / "federation.db", folder / "clients/attic/readings.db"):
@@ -234,6 +234,7 @@ def test_an_upgraded_federation_goes_on_as_an_undisturbed_one(folder: Path, tmp_
                 [batches] = db.execute(f"SELECT count(batch_records) FROM {table}").fetchone()
                 assert batches == 0, "rows of layout 2 are one record each"
                 db.execute(f"ALTER TABLE {table} DROP COLUMN batch_records")
+                db.execute(f"ALTER TABLE {table} DROP COLUMN checksum")
                 db.execute(f"ALTER TABLE {table} RENAME TO records{table.removeprefix('rows')}")
             db.execute("PRAGMA user_version = 2")
     ended = CliRunner().invoke(
