@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from shoal.client_nodes.budget import check_ledger_counts
 from shoal.client_nodes.node import ClientNode, ClientResources
 from shoal.client_nodes.releases import Releases
-from shoal.client_nodes.snapshots import decode_snapshot, read_published
+from shoal.client_nodes.snapshots import read_published
 from shoal.config.base import check_client_name
 from shoal.config.settings import Config
 from shoal.errors import InvalidState, SettingsError
@@ -54,6 +54,8 @@ class OfHost(NamedTuple):
     """the federation's"""
     decode: Callable[[Record], Snapshot]
     """decodes a snapshot, once for all clients"""
+    store_interval_s: float
+    """most seconds of learning that a client repeats after a kill"""
 
 
 @contextmanager
@@ -128,18 +130,24 @@ def open_client(
             ledger=ledger,
             releases=releases,
             published=published,
-            decode=decode_snapshot if of_host is None else of_host.decode,
         )
         yield ClientNode(
             contract,
             client,
             config.client,
-            resources,
+            _shared(resources, of_host),
             log,
             metrics,
             clock,
             config.log.update_bytes_max,
         )
+
+
+def _shared(resources: ClientResources, of_host: OfHost | None) -> ClientResources:
+    """The resources of a client, with what it has as one of many in a process."""
+    if of_host is None:
+        return resources
+    return resources._replace(decode=of_host.decode, store_interval_s=of_host.store_interval_s)
 
 
 def check_not_restored(folder: Path) -> None:

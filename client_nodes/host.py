@@ -56,6 +56,15 @@ REST_MAX_S: Final = 5.0
 """longest rest where clients have logs of their own, or act without readings, as in rounds"""
 SHARED_REST_MAX_S: Final = 60.0
 """longest rest where readings alone make clients act"""
+STORE_EVERY_S: Final = 300.0
+"""most seconds of learning that clients which share their files repeat after a kill. A store takes
+as long as to learn a hundred readings; what is published is stored in any case, and all is stored
+at an end in order"""
+TAKE_IN_RATIO: Final = 10.0
+"""least time between two looks into the log of a site that find records, over the time that the
+first one takes: the readings of a client that come together are stored as cheaply as one"""
+TAKE_IN_REST_MAX_S: Final = 5.0
+"""longest such time"""
 FILES_EACH: Final = 12
 """most open files of one client: its log, its checkpoint and the federation's log have three each,
 and a ledger is opened beside them while it is written"""
@@ -148,6 +157,8 @@ class Host:
         self._turn = _Turn(_rest_max_s(config))
         self._has_news = False
         """whether readings have been taken in since the turn began"""
+        self._takes_in_next = -math.inf
+        """the moment of the next look into the log of the site, by the monotonic clock"""
         self._retry_s = RETRY_FIRST_S
         self._retry_at = -math.inf
         self._idle_s = _idle_s(config)
@@ -173,12 +184,13 @@ class Host:
         seconds otherwise. With a `timeout_s` clients rest after their turn, longer where it took
         long. Raises `InvalidState` once every client is left out.
         """
-        did_something = self._source is not None and self._source.step()
-        self._has_news |= did_something
-        self._look_for_clients()
         now = time.monotonic()
         # Without a timeout clients do not rest; after a failure the host waits in any case.
         rests_until = max(self._turn.rests_until, self._retry_at) if timeout_s else self._retry_at
+        # A turn of all begins with all that has come.
+        begins_turn = self._next == 0 and now >= rests_until
+        did_something = self._take_in(waits=bool(timeout_s) and not begins_turn)
+        self._look_for_clients()
         if now >= rests_until:
             did_something |= self._take_turns()
         self._check_any_left()
@@ -187,10 +199,25 @@ class Host:
             time.sleep(timeout_s)
         elif now < rests_until:
             time.sleep(min(timeout_s, rests_until - now))
-        # Readings that have come while clients rest are still to be learnt.
+        # Readings that have come while clients rest are still to be learnt, and those that have
+        # come since the newest look are still to be taken in.
         waits = self._has_news or self._retry_at > -math.inf
+        waits |= bool(timeout_s) and time.monotonic() < self._takes_in_next
         waits |= self._source is not None and self._source.waits
         return did_something or waits or any(client.waits for client in self._clients.values())
+
+    def _take_in(self, *, waits: bool) -> bool:
+        """Take in what the log of the site has. With `waits` not before some time has passed since
+        the newest look that found something. False where there was nothing."""
+        began = time.monotonic()
+        if self._source is None or (waits and began < self._takes_in_next):
+            return False
+        if not self._source.step():
+            return False
+        self._has_news = True
+        now = time.monotonic()
+        self._takes_in_next = now + min(TAKE_IN_RATIO * (now - began), TAKE_IN_REST_MAX_S)
+        return True
 
     def _take_turns(self) -> bool:
         """Let the next clients step, for `SLICE_S` at most; False where nothing is to be done.
@@ -268,6 +295,8 @@ class Host:
     def close(self) -> None:
         """Close every client. The next host, or processes of their own, go on from their files."""
         with ExitStack() as stack:
+            if self._shared is not None:
+                self._store_all(self._shared)
             if self._source is not None:
                 # The last of all, as clients read from it.
                 stack.callback(self._source.close)
@@ -275,6 +304,22 @@ class Host:
                 stack.callback(self._shared.close)
             for client in self._clients.values():
                 stack.callback(client.close)
+
+    def _store_all(self, shared: SharedFiles) -> None:
+        """Store what clients have learnt, so that the next host needs not learn it again. Where
+        that fails it does."""
+        clients = [client for client in self._clients.values() if client.is_open]
+        if not clients:
+            return
+        try:
+            with shared.together(()):
+                for client in clients:
+                    client.store_unstored()
+            with shared.publishing():
+                for client in clients:
+                    client.publish()
+        except ShoalError as error:
+            log_event("not_stored", logging.WARNING, error=str(error))
 
     def failures(self) -> dict[str, ShoalError]:
         """Why each client that is left out is."""
@@ -331,7 +376,13 @@ class Host:
         assert self._source is not None
         assert self._shared is not None
         shared = self._shared
-        return OfHost(self._source.log_of(client), shared.checkpoints, shared.log, shared.decode)
+        return OfHost(
+            self._source.log_of(client),
+            shared.checkpoints,
+            shared.log,
+            shared.decode,
+            STORE_EVERY_S,
+        )
 
     def _client_names(self) -> Sequence[str]:
         """The clients to serve, as far as they are known, those that come first first."""

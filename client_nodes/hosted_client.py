@@ -115,6 +115,17 @@ class HostedClient:
             except ShoalError as error:
                 self._fail(error)
 
+    def store_unstored(self) -> None:
+        """Store what it has learnt since its newest store; `publish` must follow. Raises nothing
+        that `ClientNode` raises on purpose."""
+        if self._node is None:
+            return
+        with events_of_client(self.name):
+            try:
+                self._node.store_unstored()
+            except ShoalError as error:
+                self._fail(error)
+
     def lose(self, error: ShoalError) -> None:
         """Close it: what it shares with the others has failed, which it goes on after."""
         if self._node is not None:
@@ -124,7 +135,8 @@ class HostedClient:
     def put_away_if_silent(self, idle_s: float) -> None:
         """Close it where no reading has come for `idle_s` seconds and nothing else is to be done.
 
-        What it knows is in its checkpoint. Its next reading opens it.
+        What it knows is in its checkpoint: what is not stored yet keeps it open. Its next reading
+        opens it.
         """
         now = self._clock()
         if self._node is None or self._active_at is None:
@@ -135,7 +147,7 @@ class HostedClient:
             return
         with events_of_client(self.name):
             try:
-                if not self._node.is_quiet:
+                if self._node.has_unstored or not self._node.is_quiet:
                     return
                 read = self.totals["read"]
                 self._updated_at = self._node.updated_at

@@ -39,6 +39,7 @@ from shoal.protocol.readings import number_of
 from shoal.protocol.topics import READINGS
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import (
+    STORE_INTERVAL_S,
     Checkpoint,
     Outbox,
     OutboxRecord,
@@ -74,6 +75,8 @@ class ClientResources(NamedTuple):
     """records that the server had published when the client started"""
     decode: Callable[[Record], Snapshot] = decode_snapshot
     """decodes a snapshot; those of many clients in one process may share it"""
+    store_interval_s: float = STORE_INTERVAL_S
+    """most seconds of learning that are repeated after a kill"""
 
 
 STATE_VERSION = 15
@@ -189,7 +192,7 @@ class ClientNode:
         readings_log = resources.readings.identity(READINGS)
         self._own_updates = OwnUpdates(self._log, contract, client, key, resources.noise_key_is_new)
         headers = all_headers(self._own_updates.headers, make_signer(resources.signing_key))
-        self._outbox = Outbox(resources.checkpoint, self._log, headers)
+        self._outbox = Outbox(resources.checkpoint, self._log, headers, resources.store_interval_s)
         self._intake = Intake(
             resources.readings,
             contract.width,
@@ -568,6 +571,17 @@ class ClientNode:
             # What still waits in the outbox may be unpublished: only without it does a log that
             # lacks the message show that it is an older copy.
             self._outbox.store(self._state(), [], self._clock())
+
+    @property
+    def has_unstored(self) -> bool:
+        """Whether it has learnt something since its newest store."""
+        return self._outbox.has_unstored
+
+    def store_unstored(self) -> None:
+        """Store what was learnt since the newest store, so that a new process needs not learn it
+        again; `publish` must follow. Raises as `step` does."""
+        if self.has_unstored:
+            self._store(self._updates_to_store)
 
     def rest(self) -> None:
         """Release what only a step needs, until the next one: many clients share a process."""

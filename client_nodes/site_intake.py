@@ -30,8 +30,9 @@ from shoal.telemetry.events import log_event
 from shoal.transports import open_log
 from shoal.transports.base import Log, Record, first_positions, latest, read_next
 
-RECORDS_READ_MAX: Final = 5000
-"""most records that are stored in one transaction"""
+RECORDS_READ_MAX: Final = 30_000
+"""most records that are stored in one transaction: with several of each of ten thousand clients
+those of a client are written at once"""
 TAKE_IN_S: Final = 0.5
 """time for which records are taken in before the clients have their turn: beyond it, a device with
 very many records would keep the others from learning what they have"""
@@ -143,7 +144,16 @@ class SiteIntake:
         faults: list[str] = []
         new: set[str] = set()
         now = self._clock()
+        taken_in = 0
         for record in records:
+            _, _, _, timestamp_ms, key_in_log, value, headers = record
+            # The usual case, which is to cost about a microsecond.
+            if self._by_key and IS_READING in headers:
+                client = self._names.get(key_in_log or b"")
+                if client is not None:
+                    taken_in += 1
+                    readings.append(TakenIn(client, timestamp_ms, headers, value))
+                    continue
             key, reading, fault = self._read(record, now)
             result = "unreadable" if fault else "taken_in"
             client = None if fault else self._names.get(key)
@@ -156,6 +166,7 @@ class SiteIntake:
                 faults.append(fault)
             if client is not None:
                 readings.append(reading._replace(client=client))
+        counts["taken_in"] += taken_in
         for reason, number in self._rejections.add(faults, now):
             log_event("records_left_out", logging.WARNING, reason=reason, records=number)
         return readings

@@ -269,6 +269,7 @@ def _of_length_in_columns(
     usual = [_are_usual(form, headers) for form in records.forms]
     # Those of one form may differ in the last content, which may be one of these headers.
     differ = any(len(form) <= len(headers) for form in records.forms)
+    differ = differ and set(records.last_contents) != {headers[-1][1]}
     is_block = isinstance(records.values, BytesColumn) and records.values.length == size
     if is_block and all(usual) and not differ:
         assert isinstance(records.values, BytesColumn)

@@ -693,14 +693,18 @@ class Outbox:
         checkpoint: Checkpoint,
         log: Log,
         sign: Callable[[OutboxRecord], Headers] = lambda _: (),
+        interval_s: float = STORE_INTERVAL_S,
     ) -> None:
         """`sign` returns headers to add when a record is published.
 
-        They are not stored with it: a key may change between two runs.
+        They are not stored with it: a key may change between two runs. `interval_s`: most seconds
+        of learning that are repeated after a kill. Beyond `STORE_INTERVAL_S` also a step that has
+        nothing to learn waits for it: one of many processes that share a core.
         """
         self._checkpoint = checkpoint
         self._log = log
         self._sign = sign
+        self._interval_s = interval_s
         self._published_up_to = 0
         self._stored_up_to = 0
         self._pending: list[OutboxRecord] | None = None
@@ -718,7 +722,7 @@ class Outbox:
         `made`: whether it made records, which a new process would make again from the log; `more`:
         whether there is more to learn at once, for which they may wait. True if anything is not
         stored yet and the step had nothing to learn (so there is time), at least `unstored_max`
-        records are not stored, or the newest store is `STORE_INTERVAL_S` ago.
+        records are not stored, or the newest store is an interval ago.
         """
         self._unstored += learnt
         self._records_wait |= made
@@ -728,11 +732,15 @@ class Outbox:
             return False
         if self._records_wait and not more:
             return True
+        has_time = learnt == 0 and self._interval_s <= STORE_INTERVAL_S
         return (
-            learnt == 0
-            or self._unstored >= unstored_max
-            or now >= self._stored_at + STORE_INTERVAL_S
+            has_time or self._unstored >= unstored_max or now >= self._stored_at + self._interval_s
         )
+
+    @property
+    def has_unstored(self) -> bool:
+        """Whether something was learnt or made since the newest store."""
+        return self._unstored > 0 or self._records_wait
 
     def store(self, state: dict[str, Any], records: Sequence[OutboxRecord], now: float) -> None:
         """Save the state and its records in one transaction, and delete those that are published.

@@ -10,7 +10,7 @@ import logging
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import accumulate
+from itertools import accumulate, repeat
 from operator import sub
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeVar, overload, runtime_checkable
@@ -166,13 +166,37 @@ class RecordColumns(ListLike[Record]):
             self.headers_of(place),
         )
 
+    def __iter__(self) -> Iterator[Record]:
+        forms = self.forms
+        # An empty column of last contents is one of no headers.
+        last_contents = self.last_contents or repeat(b"")
+        columns = zip(
+            self.offsets,
+            self.timestamps_ms,
+            self.keys,
+            self.values,
+            self.form_of.tolist(),
+            last_contents,
+            strict=False,
+        )
+        for offset, timestamp_ms, key, value, form_number, last_content in columns:
+            headers = _headers_of(forms[form_number], last_content)
+            yield Record(self.topic, self.partition, offset, timestamp_ms, key, value, headers)
+
     def headers_of(self, place: int) -> Headers:
         """The headers of one record."""
         form: Headers = self.forms[self.form_of[place]]
         if not form:
             return form
-        last_name, _ = form[-1]
-        return (*form[:-1], (last_name, self.last_contents[place]))
+        return _headers_of(form, self.last_contents[place])
+
+
+def _headers_of(form: Headers, last_content: bytes) -> Headers:
+    """Headers of a form, the last of them with this content."""
+    # The same object for all records that have the same headers: to look it up is quick.
+    if not form or form[-1][1] == last_content:
+        return form
+    return (*form[:-1], (form[-1][0], last_content))
 
 
 class RecordBatch(NamedTuple):

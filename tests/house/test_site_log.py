@@ -431,6 +431,32 @@ def test_messages_are_read_as_a_producer_of_a_topic_reads_them(
         serve(host)
 
 
+@pytest.mark.usefixtures("same_identities")
+def test_what_clients_have_not_stored_is_stored_at_an_end_in_order_and_learnt_again_after_a_kill(
+    tmp_path: Path, config: Config
+) -> None:
+    records = keyed("attic", 40, 0)
+    with closing(Host(config, clock=clock)) as host:
+        for part in (records[:30], records[30:]):
+            write_site(config, part)
+            serve(host)
+        killed = shutil.copytree(tmp_path, tmp_path / "killed")
+    for folder, stored in ((tmp_path, 40), (killed, 30)):
+        restarted = load_config(folder / "federation.toml")
+        with closing(Host(restarted, clock=clock)) as host:
+            serve(host)
+            before = host.clients["attic"].totals_before
+            assert before is not None
+            assert before["read"] == stored
+            assert host.totals()["read"] == 40
+        write_site(restarted, keyed("attic", 90, 1))
+        with closing(Host(restarted, clock=clock)) as host:
+            serve(host)
+    killed_config = load_config(killed / "federation.toml")
+    assert published(killed_config) == published(config)
+    assert published(config), "there is something to compare"
+
+
 def test_clients_rest_after_their_turn_and_then_read_all_that_has_come(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:

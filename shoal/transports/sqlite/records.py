@@ -459,13 +459,13 @@ def _in_columns(source: Source, rows: Sequence[tuple[Any, ...]]) -> RecordColumn
         return None
     if not {bytes, type(None)}.issuperset(kinds[2] | kinds[4]):
         return None
-    found = _forms_of(headers)
+    found = forms_of(headers)
     if found is None:
         return None
     return RecordColumns(source.name, source.partition, (offsets, times, keys, values), *found)
 
 
-def _forms_of(
+def forms_of(
     packed: Sequence[bytes | None],
 ) -> tuple[list[Headers], Indices, Sequence[bytes]] | None:
     """The forms of packed headers, which form each one has, and its last content; None for more
@@ -474,6 +474,12 @@ def _forms_of(
     headers = [pairs for pairs in packed if pairs is not None]
     if not headers:
         return [()], form_of, ()
+    if len(headers) == len(packed) and headers.count(headers[0]) == len(headers):
+        form = _unpacked(headers[0])
+        if form is None:
+            return None
+        last_content = form[-1][1] if form else b""
+        return [form], form_of, [last_content] * len(headers)
     lengths = np.fromiter(map(len, headers), np.intp, len(headers))
     forms: list[Headers] = []
     last_contents = np.empty(len(headers), dtype=object)
