@@ -171,6 +171,7 @@ def _processes(plan: Plan) -> list[str]:
         "[client]",
         f"folder = {_toml(f'{plan.name}/clients')}",
         f"publish_readings = {_publish_readings(plan)}",
+        *_labels(plan),
         *_limits(plan),
         "",
         "[server]",
@@ -197,6 +198,14 @@ def _client_names(plan: Plan) -> list[str]:
         if shown and shown != name:
             lines.append(f"{_toml(name)} = {_toml(shown)}")
     return ["", "[server.client_names]", *lines] if lines else []
+
+
+def _labels(plan: Plan) -> list[str]:
+    """Labels and site events, which stay in the folder of the client; `shoal run` has them for
+    files as well."""
+    if plan.source == "files":
+        return []
+    return ["label = true  # labels and events of its own readings stay in the client's folder"]
 
 
 def _limits(plan: Plan) -> list[str]:
@@ -357,7 +366,7 @@ def next_commands(file: Path, plan: Plan, data: Sequence[Path]) -> list[str]:
     """The commands that use the file, with the real names of the clients."""
     path = shlex.quote(str(file))
     files = " ".join(shlex.quote(str(file)) for file in data)
-    names = [shlex.quote(written_name(text)) for text in plan.understood.clients] or ["client-1"]
+    names = [written_name(text) for text in plan.understood.clients] or ["client-1"]
     at_once = f"shoal run {path} {files or 'DATA'}"
     if plan.source != "files":
         at_once = f"shoal run {path}{_only_client(plan)}"
@@ -368,17 +377,13 @@ def next_commands(file: Path, plan: Plan, data: Sequence[Path]) -> list[str]:
     if plan.subjects.masked:
         # One process would hold the helpers' secrets beside the counts.
         commands = [f"shoal helper --config {path} --key h1.key   # where each helper's key is"]
-    remark = "at its site"
+    client = f"shoal client --config {path} --name {shlex.quote(names[0])}   # at its site"
     if len(names) > 1:
-        remark += f", and the same for {', '.join(names[1:4])}"
-    if len(names) > 4:
-        remark += " ..."
-    return [
-        *commands,
-        f"shoal server --config {path}",
-        f"shoal client --config {path} --name {names[0]}   # {remark}",
-        _feeding(plan, path, files),
-    ]
+        shown = ", ".join(names[:3])
+        if len(names) > 3:
+            shown += f" and {len(names) - 3} more"
+        client = f"shoal host --config {path}   # at the site of {shown}"
+    return [*commands, f"shoal server --config {path}", client, _feeding(plan, path, files)]
 
 
 def written_name(text: str) -> str:

@@ -347,9 +347,7 @@ def _stream_of_topics(
     """Columns of the fields of each kind of topic; the first level that differs is the client."""
     topics = [message.topic.split("/") for message in messages]
     if len(set(map(len, topics))) > 1:
-        raise SettingsError(
-            "these topics have different numbers of levels; give a --topic for those of one kind"
-        )
+        return _stream_of_devices(messages, settings, read)
     varying = []
     for place, level in enumerate(zip(*topics, strict=True)):
         if len(set(level)) > 1:
@@ -362,12 +360,49 @@ def _stream_of_topics(
     fields = _TopicFields(varying, client_level, at, read)
     for message, levels in zip(messages, topics, strict=True):
         fields.add(message, levels)
-    interval = _usual_gap(fields.times.values())
     found = {**settings, "time": at}
-    client_column = ""
-    if client_level is not None:
-        client_column = CLIENT
-        found["client"] = f"{{topic.{client_level}}}"
+    if client_level is None:
+        return _stream_of_fields(fields, found, "")
+    found["client"] = f"{{topic.{client_level}}}"
+    return _stream_of_fields(fields, found, CLIENT)
+
+
+def _stream_of_devices(
+    messages: Sequence[Sampled], settings: Mapping[str, Any], read: TimeReader
+) -> Stream:
+    """Columns of the fields of topics that differ in their number of levels.
+
+    What is below the levels that all have in common names the client: a device whose name may have
+    slashes. Raises `SettingsError` for plain numbers, of which a topic has to name the feature.
+    """
+    if any("" in message.fields for message in messages):
+        raise SettingsError(
+            "these topics have different numbers of levels, and plain numbers as messages; give a"
+            " --topic for those of one kind"
+        )
+    topics = [message.topic.split("/") for message in messages]
+    prefix = []
+    for levels in zip(*topics, strict=False):
+        if len(set(levels)) > 1:
+            break
+        prefix.append(levels[0])
+    # One level at least is left for the client.
+    prefix = prefix[: min(map(len, topics)) - 1]
+    all_below = "/".join([*prefix, "#"])
+    at = time_path(messages, read)
+    fields = _TopicFields((), None, at, read)
+    for message, levels_of_topic in zip(messages, topics, strict=True):
+        device = "/".join(levels_of_topic[len(prefix) :])
+        fields.add_of(device, all_below, (), message)
+    client = f"{{topic.{len(prefix)}+}}"
+    return _stream_of_fields(fields, {**settings, "time": at, "client": client}, CLIENT)
+
+
+def _stream_of_fields(
+    fields: _TopicFields, settings: Mapping[str, Any], client_column: str
+) -> Stream:
+    interval = _usual_gap(fields.times.values())
+    found = {**settings}
     if interval is not None:
         # Less than half of the interval, so that two messages of one field are never one reading.
         found["tolerance_s"] = _rounded(0.4 * interval)
@@ -401,8 +436,14 @@ class _TopicFields:
         if self._client_level is not None:
             client = levels[self._client_level]
             kind_levels[self._client_level] = "+"
-        kind = "/".join(kind_levels)
         named_by = [levels[place] for place in self._varying if place != self._client_level]
+        self.add_of(client, "/".join(kind_levels), named_by, message)
+
+    def add_of(
+        self, client: str, topic_filter: str, named_by: Sequence[str], message: Sampled
+    ) -> None:
+        """Add a message of this client, whose topic the filter matches. `named_by`: the levels that
+        are a part of the names of its fields."""
         moment = message.arrival
         if self._at:
             moment = self._read([message.fields.get(self._at)]) or message.arrival
@@ -411,11 +452,11 @@ class _TopicFields:
                 continue
             # A payload that is a number has the empty path: its topic alone names it.
             parts = list(named_by)
-            place = kind
+            place = topic_filter
             if path:
                 parts.append(path)
-                place = f"{kind}#{path}"
-            name = ".".join(parts) or levels[-1]
+                place = f"{topic_filter}#{path}"
+            name = ".".join(parts) or message.topic.rpartition("/")[2]
             self.places[name] = place
             self._cells[client][name].append(cell)
             self.times[client, name].append(moment)

@@ -32,7 +32,8 @@ PLACE = re.compile(r"(?P<topic>(?:[^#\0]*/)?#|[^#\0]+)(?:#(?P<field>[^#]+))?")
 NOT_OF_OTHERS = (
     'user_id and missing = "hold" exclude each other: a last value may be of another user'
 )
-LEVEL = re.compile(r"\{topic\.(\d+)\}")
+LEVEL = re.compile(r"\{topic\.(\d+)(\+?)\}")
+"""a level of a topic, or with `+` that one and all below it: names of devices may have a slash"""
 PORT = 1883
 TLS_PORT = 8883
 
@@ -95,7 +96,8 @@ class MqttSettings(SourceSettings):
     client: str = Field(
         default="",
         description="for several clients, what names the client of a message: `{topic.1}`, a level"
-        " of its topic, counted from 0, or a field (JSON); none: `--name`",
+        " of its topic, counted from 0; `{topic.1+}`, that one with all below it; or a field"
+        " (JSON); none: `--name`",
     )
     time: str = Field(
         default="", description="field (JSON) with the time of a message; none: the time it arrives"
@@ -171,8 +173,8 @@ class MqttSettings(SourceSettings):
                 raise ValueError(
                     f"topics.{feature}: a plain number names no client: write topic#field"
                 )
-            for level in map(int, LEVEL.findall(self.client)):
-                self._check_level(topic, level)
+            for level, _ in LEVEL.findall(self.client):
+                self._check_level(topic, int(level))
             if self.time and not field:
                 raise ValueError(
                     f"topics.{feature}: a plain number has no time: write topic#field, or leave out"
@@ -242,6 +244,8 @@ class MqttSettings(SourceSettings):
 
         def level(reference: re.Match[str]) -> str:
             number = int(reference[1])
+            if reference[2]:
+                return "/".join(levels[number:])
             if number < len(levels):
                 return levels[number]
             return ""

@@ -18,9 +18,10 @@ from shoal.errors import InvalidData, SettingsError, ShoalError
 from shoal.producers import sampled_messages
 from shoal.producers.init_command import init_command
 from shoal.producers.messages import time_reader_of
-from shoal.producers.mqtt.settings import mqtt_settings
+from shoal.producers.mqtt.settings import MqttSettings, mqtt_settings
 from shoal.producers.mqtt.topics import topics_of
 from shoal.producers.producer_command import producer
+from shoal.producers.sampled_messages import Sampled
 from shoal.transports.base import TopicSettings
 from shoal.transports.kafka.log import KafkaLog
 from tests.mosquitto_broker import Sensor
@@ -83,7 +84,9 @@ def test_a_topic_of_kafka_becomes_a_file_that_feeds_its_clients(
         "fields": {"temp (°C)": "air.temp (°C)", "rel.humidity": 'air."rel.humidity"'},
     }
     assert "one message of a client every 60 s" in result.output
-    assert "--name 'Werk Süd'" in result.output
+    host = "shoal host --config a.toml   # at the site of "
+    assert f"{host}Werk Süd, hall\n" in result.output or f"{host}hall, Werk Süd\n" in result.output
+    assert config.client.label
     assert "shoal producer --config a.toml --kafka\n" in result.output
     fed = CliRunner().invoke(
         producer, ["--config", "a.toml", "--kafka", "--until-idle", "0.25", "--json"]
@@ -146,7 +149,26 @@ def test_topics_of_mqtt_become_a_file_whose_levels_name_the_clients(
         else {"damp": f"{at}/+/climate#air.damp", "warm": f"{at}/+/climate#warm"}
     )
     assert topics_of(settings, config.contract, "")
-    assert "--name hall" in result.output or "--name roof" in result.output
+    assert "shoal host --config a.toml" in result.output
+
+
+def test_topics_of_devices_whose_names_have_slashes_are_of_a_client_for_each() -> None:
+    generator = np.random.default_rng(3)
+    messages = []
+    for number, warm in enumerate(generator.normal(21, 2, 90).round(2).tolist()):
+        device = ("kitchen", "hall/lamp", "bridge/state")[number % 3]
+        fields = {"state": "online"} if device == "bridge/state" else {"warm": warm}
+        messages.append(Sampled(f"zigbee2mqtt/{device}", fields, THEN + number))
+    read = time_reader_of("", "")
+    stream = sampled_messages._stream_of_topics(messages, {}, read)
+    assert stream.settings["client"] == "{topic.1+}"
+    assert stream.places["warm"] == "zigbee2mqtt/##warm"
+    settings = MqttSettings(topics={"warm": stream.places["warm"]}, client="{topic.1+}")
+    named = {settings.client_of_topic(message.topic) for message in messages}
+    assert named == {"kitchen", "hall/lamp", "bridge/state"}
+    plain = [Sampled("a/b", {"": "1"}, THEN), Sampled("a/b/c", {"": "1"}, THEN)]
+    with pytest.raises(SettingsError, match="plain numbers"):
+        sampled_messages._stream_of_topics(plain, {}, read)
 
 
 def test_a_sheet_becomes_a_file_whose_bounds_are_no_proposals(folder: Path) -> None:
