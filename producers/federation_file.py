@@ -49,6 +49,15 @@ BOUNDS_SENTENCE = (
     " data reveal something of it: put the range of the sensor's data sheet there before you rely"
     " on the privacy of this federation."
 )
+STATES_SENTENCE = (
+    "The readings are of one source in the order of time: the model states finds what it does when,"
+    " beside the clusters of density."
+)
+NO_STATES_SENTENCE = (
+    "The readings are of one source in the order of time. The model states, which finds what it"
+    " does when, learns from rows, and is not proposed beside private counts; of public data:"
+    " --public."
+)
 TIMES_SENTENCE = (
     'times = "public" lets history, days and weeks be those of the readings: when they were taken'
     ' is published, what they hold stays protected; "arrival" publishes when they came instead.'
@@ -113,6 +122,12 @@ class Plan:
         return bool(self.understood.of("time"))
 
     @property
+    def is_one_stream(self) -> bool:
+        """Whether all readings are of one source and their times are those of a steady pace."""
+        has_pace = self.understood.interval_s is not None and not self.understood.are_days
+        return has_pace and self.has_times and self.expected_clients == 1
+
+    @property
     def clients(self) -> int:
         """Number of clients in the data."""
         return max(1, len(self.understood.clients))
@@ -133,7 +148,7 @@ def federation_file(plan: Plan) -> str:
         lines += ["", *(f"# {line}" for line in _wrapped(BOUNDS_SENTENCE))]
     for column in plan.understood.of("feature"):
         lines += ["", "[[features]]", *_feature(column)]
-    lines += ["", *_privacy(plan), "", *_model(plan), ""]
+    lines += ["", *_privacy(plan), "", *_models(plan), ""]
     lines += [
         "# The following sections are settings of single processes and no part of the contract.",
         f"# After a change of the contract, delete the folder {plan.name} to begin again.",
@@ -332,14 +347,22 @@ def _helpers(plan: Plan) -> list[str]:
     return lines
 
 
-def _model(plan: Plan) -> list[str]:
+def _models(plan: Plan) -> list[str]:
     algorithm = "density_tree" if plan.private else "cluster_tree"
     why = "learns from private counts" if plan.private else "for readings without noise"
-    return [
+    lines = [
         "[[models]]",
         'name = "clusters"',
         f'algorithm = "{algorithm}"  # {why}; finds the number of clusters',
     ]
+    if plan.is_one_stream and not plan.private:
+        lines += [
+            "",
+            "[[models]]",
+            'name = "states"',
+            'algorithm = "states"  # what the stream does when: the order of time decides',
+        ]
+    return lines
 
 
 def _publish_readings(plan: Plan) -> int:

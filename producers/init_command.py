@@ -22,6 +22,8 @@ from shoal.producers.features import FEATURE_NAME_CHARS
 from shoal.producers.federation_file import (
     BOUNDS_SENTENCE,
     MISSING_MIN,
+    NO_STATES_SENTENCE,
+    STATES_SENTENCE,
     TIMES_SENTENCE,
     Plan,
     federation_file,
@@ -279,18 +281,28 @@ def _remarks(plan: Plan) -> list[str]:
         remarks += [f"  {text!r} is {client_name_of(text)}" for text in named[:NAMES_SHOWN]]
     if len(named) > NAMES_SHOWN:
         remarks.append(f"  and {len(named) - NAMES_SHOWN} more")
-    if plan.private and plan.understood.rows:
-        remarks.append(BOUNDS_SENTENCE)
-        if plan.has_times and not plan.subjects.are_people:
-            remarks.append(TIMES_SENTENCE)
-        if plan.readings < SMALL and not plan.subjects.are_people:
-            remarks.append(
-                f"{plan.readings:,} readings are too few for private counts to show clusters; for"
-                " public data: --public"
-            )
+    remarks += _remarks_on_models(plan)
     if plan.subjects.kind == "device":
         remarks.append(
             "Protected are single readings of a device. Where they concern people, whose readings"
             " add up: --concerns client or --concerns persons."
         )
+    return remarks
+
+
+def _remarks_on_models(plan: Plan) -> list[str]:
+    """What the models that are proposed, or are not, rest on."""
+    remarks = []
+    are_people = plan.subjects.are_people
+    if plan.is_one_stream and not are_people:
+        remarks.append(NO_STATES_SENTENCE if plan.private else STATES_SENTENCE)
+    if plan.private and plan.understood.rows:
+        remarks.append(BOUNDS_SENTENCE)
+        if plan.has_times and not are_people:
+            remarks.append(TIMES_SENTENCE)
+        if plan.readings < SMALL and not are_people:
+            remarks.append(
+                f"{plan.readings:,} readings are too few for private counts to show clusters; for"
+                " public data: --public"
+            )
     return remarks

@@ -126,6 +126,36 @@ def test_times_are_proposed_as_public_where_a_column_holds_them(folder: Path) ->
     assert "times =" not in (folder / "b.toml").read_text()
 
 
+@pytest.mark.parametrize(
+    ("columns", "option", "models"),
+    [
+        ("time", "--public", ["cluster_tree", "states"]),
+        ("time", "--private", ["density_tree"]),
+        ("time,room", "--public", ["cluster_tree"]),
+        ("", "--public", ["cluster_tree"]),
+    ],
+)
+def test_states_are_proposed_for_one_source_in_the_order_of_time(
+    folder: Path, columns: str, option: str, models: list[str]
+) -> None:
+    begin = datetime(2024, 3, 4, tzinfo=UTC)
+    lines = [f"warm,damp,{columns}".strip(",")]
+    for number in range(400):
+        cells = [f"{20 + number % 7 / 3}", f"{40 + number % 5 / 7}"]
+        if columns:
+            cells.append(f"{begin + timedelta(minutes=number):%Y-%m-%dT%H:%M:%SZ}")
+        if "room" in columns:
+            cells.append("hall" if number % 2 else "yard")
+        lines.append(",".join(cells))
+    (folder / "a.csv").write_text("\n".join(lines) + "\n")
+    result = run("a.csv", option)
+    assert result.exit_code == 0, result.output
+    contract = load_config(folder / "a.toml").contract
+    assert [model.algorithm for model in contract.models] == models
+    # Also where it is not proposed, a reader learns of it.
+    assert result.output.count("The readings are of one source") == (columns == "time")
+
+
 @pytest.mark.parametrize(("minutes", "window"), [(1, 360), (5, 100), (1 / 60, 400), (120, 84)])
 def test_windows_of_counts_are_short_enough_to_show_the_day(
     folder: Path, minutes: float, window: int
