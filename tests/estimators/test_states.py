@@ -73,6 +73,22 @@ def test_states_that_return_every_hundred_rows_are_found(
     assert adjusted_rand_score(later, model.predict(rows_of(kind, later, rng))) > least
 
 
+def test_states_are_found_beside_columns_that_drift_and_one_that_follows_slowly() -> None:
+    # As light in a room, beside its warmth and what comes and goes with the seasons: along the
+    # slowest directions alone no state shows.
+    rng = np.random.default_rng(15)
+    n = 10_000
+    truth = dwells(rng, n, 2, 300)
+    light = autoregressive(rng, n, 1, 0.5)[:, 0] + 5.0 * truth
+    warmth = np.zeros(n)
+    for row in range(1, n):
+        warmth[row] = warmth[row - 1] + (truth[row] - warmth[row - 1]) / 100
+    rows = np.column_stack([light, 5 * warmth, 3 * autoregressive(rng, n, 3, 0.999)])
+    model = shoal.States().fit(rows)
+    assert model.n_states_ == 2
+    assert adjusted_rand_score(truth, model.labels_) > 0.9
+
+
 def sine(rng: np.random.Generator, period: float, noise: float) -> Floats:
     times = np.arange(4_000)[:, None]
     return np.sin(2 * np.pi * times / period) + noise * rng.normal(size=(4_000, 1))

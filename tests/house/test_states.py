@@ -17,7 +17,10 @@ from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Ints
 from shoal.onebox.federation import OneBox
+from shoal.protocol.events import SiteEvent
+from shoal.protocol.topics import SITE_EVENTS
 from shoal.runtime.logs import open_client_log
+from shoal.transports.base import latest
 from tests.estimators.test_regimes import dwells
 from tests.house.small_federation import CLIENTS, FILE, clock, model_bytes, write_readings
 from tests.house.test_same_log_same_model import replay
@@ -63,6 +66,13 @@ def labels_of(config: Config, client: str) -> list[int | None]:
     return [None if label is None else label.identity for label in labels]
 
 
+def changes_of(config: Config, client: str) -> list[int]:
+    """The readings at which this client reported that it had changed its state, in order."""
+    with closing(open_client_log(config, client)) as log:
+        events = [SiteEvent.decode(record.value) for record in latest(log, SITE_EVENTS).values()]
+    return sorted(int(event.id.split("/")[2]) for event in events if event.kind == "regime_changed")
+
+
 def test_three_clients_share_states_and_kills_a_rebuild_and_batches_give_the_same(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -90,6 +100,12 @@ def test_three_clients_share_states_and_kills_a_rebuild_and_batches_give_the_sam
     assert dwell is not None
     assert 70 < dwell < 170
     assert [cluster.identity for cluster in status.lineage.known] == [0, 1]
+    for number, client in enumerate(CLIENTS):
+        planted = np.flatnonzero(np.diff(truth_of(number)))
+        told = changes_of(config, client)
+        # Told once states can be relied on, and then after the window of labels and a confirmation.
+        assert told, client
+        assert all(np.any((reading - 120 < planted) & (planted < reading)) for reading in told)
     for batch, stop_every in ((1, None), (7, 3)):
         assert replay(config, tmp_path / f"{batch}.db", batch, stop_every) == expected
     truth = np.concatenate([truth_of(number) for number in range(len(CLIENTS))])

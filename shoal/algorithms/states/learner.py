@@ -103,11 +103,13 @@ class StateLearner:
     6. **Views** (`views`). Steps 4 and 5 without and with the level, each for three sets of kernels
        of which most must agree that there is more than one state. The view with more states counts.
     7. **Returns** (`returns`). The second way to be sure, for dwells too short for segments: sets
-       of blocks of 1 to 256 readings between which the stream jumps, many times and both ways, as
-       `shoal.algorithms.regimes` finds them. They are left out where they follow each other as the
-       parts of a cycle.
+       of blocks of 1 to 256 readings between which the stream jumps, many times and both ways, told
+       apart as `shoal.algorithms.regimes` does. Blocks are seen along one, two and four axes of
+       jumps (`jumps`): of the slow directions those whose steps are seldom and large, so that
+       columns which drift hide nothing. They are left out where they follow each other as the parts
+       of a cycle.
     8. **Choice.** The states that return where there are any, unless segments explain three times
-       as much of the variance of tiles on the axes.
+       as much of the variance of tiles on the axes, over the tiles that both know.
     9. **Identities** (`timeline`). A state keeps its number while it has most of the readings that
        it had. Seen in one run it is a phase; once it has returned it is a state, under the same
        number.
@@ -122,7 +124,8 @@ class StateLearner:
     Sources: Ermshaus, Schaefer and Leser, "ClaSP: parameter-free time series segmentation" (2023)
     for the window, and "CLaP - state detection from time series" (2025) for segments first and then
     joins; Dempster, Schmidt and Webb, "MiniRocket" (KDD 2021) for the kernels; Perez-Hernandez et
-    al., Journal of Chemical Physics 139 (2013) for the coordinates of step 7. The tests of step 5
+    al., Journal of Chemical Physics 139 (2013) for the slow directions of step 7, and Cardoso,
+    "Source separation using higher order moments" (ICASSP 1989) for its axes. The tests of step 5
     and their thresholds are our own, chosen on streams without states and on every second series of
     TSSB, the time series segmentation benchmark.
     """
@@ -269,8 +272,12 @@ class StateLearner:
         self._view = (view.with_level, view.kernels)
         if returning is not None:
             by_returns = self._runs_of_returns(returning)
-            share_by_returns = explained(view.tiles, state_at(by_returns, self.tile_middles()))
-            if SEGMENTS_GAIN * share_by_returns > explained(view.tiles, view.state):
+            state = state_at(by_returns, self.tile_middles())
+            # Compared where both are known: of short blocks only the latest are remembered.
+            known = state != NO_STATE
+            tiles = view.tiles[known]
+            share_by_segments = explained(tiles, view.state[known])
+            if SEGMENTS_GAIN * explained(tiles, state[known]) > share_by_segments:
                 self.route = Route.RETURNS
                 self.scale = returning.scale
                 self._identify(by_returns)

@@ -15,8 +15,13 @@ from shoal.algorithms.regimes.client_half import (
     SPREADS_APART,
 )
 from shoal.algorithms.regimes.exchange import Candidate, Columns
-from shoal.algorithms.regimes.server import RegimeSearch
-from shoal.algorithms.regimes.sets import DWELL_MIN
+from shoal.algorithms.regimes.sets import (
+    DWELL_MIN,
+    find_cut,
+    find_sets,
+    mutual_information,
+)
+from shoal.algorithms.states.jumps import jump_plans
 from shoal.kernels.arrays import Floats, Ints
 
 CYCLE_MIN: Final = 0.35
@@ -83,28 +88,40 @@ def find_returning(memory: BlockMemory, window: int) -> Returning | None:
     """The states between which a stream jumps, both ways and many times; None where there are none,
     or where they are the parts of a cycle. `window`: readings that show what the stream does.
 
-    The search of `shoal.algorithms.regimes`, at one client: slow coordinates of blocks, cells in
-    them, and sets of cells that valleys or seldom crossed cuts part.
+    Of each length of blocks: axes along which it jumps (`jumps`), cells on them, and the sets of
+    cells that valleys or seldom crossed cuts part, as `shoal.algorithms.regimes` finds them. The
+    sets count that tell most of the next block; of those that tell as much, those of the shortest
+    blocks on the fewest axes.
     """
     if not memory.n_readings:
         return None
     statistics = BlockStatistics(memory.width, memory.scales, memory)
-    search = RegimeSearch(centred=True, scales=memory.scales)
-    search.columns = columns_of(memory)
-    search.rebuild([statistics])
-    codebook = search.codebook
-    if codebook is None:
+    statistics.columns = columns_of(memory)
+    statistics.find_level()
+    best: Candidate | None = None
+    most = 0.0
+    for w in memory.scales:
+        for plan in jump_plans(statistics.blocks(w, True), w):
+            pairs = statistics.pairs(plan, 1)
+            pairs_2 = statistics.pairs(plan, 2)
+            sets = find_sets(plan.codewords, pairs, pairs_2)
+            if sets is None:
+                sets = find_cut(plan.codewords, pairs, pairs_2)
+            if sets is None:
+                continue
+            information = mutual_information(sets.changes)
+            if information > most:
+                most = information
+                best = Candidate(w, True, plan, sets.of_cell)
+    if best is None:
         return None
-    # Its own level is that of the readings in these columns.
-    statistics.begin(search.query())
-    candidate = Candidate(codebook.w, True, codebook.plan, codebook.sets.of_cell)
-    blocks = statistics.blocks(codebook.w, True)
-    state = candidate.of_block(blocks)
+    blocks = statistics.blocks(best.w, True)
+    state = best.of_block(blocks)
     known = state >= 0
-    if is_cycle(blocks[known], state[known], CYCLE_WINDOWS * window // codebook.w):
+    if is_cycle(blocks[known], state[known], CYCLE_WINDOWS * window // best.w):
         return None
-    first = (memory.n_blocks[codebook.w] - len(state)) * codebook.w
-    returning = Returning(state, first, codebook.w, candidate, search.columns, statistics.level)
+    first = (memory.n_blocks[best.w] - len(state)) * best.w
+    returning = Returning(state, first, best.w, best, statistics.columns, statistics.level)
     changes = int((np.diff(returning.of_readings()) != 0).sum())
     return returning if changes >= CHANGES_MIN else None
 

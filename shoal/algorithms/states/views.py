@@ -102,7 +102,9 @@ def _entropy(share: Floats) -> float:
 
 def explained(tiles: Floats, state: Ints) -> float:
     """Share of the variance of tiles (n, q) that lies between states (n,), less what as many states
-    of noise would have: 0 for one state."""
+    of noise would have: 0 for one state, and without tiles."""
+    if not len(tiles):
+        return 0.0
     total = float(((tiles - tiles.mean(axis=0)) ** 2).sum())
     numbers, number = np.unique(state, return_inverse=True)
     k = len(numbers)
