@@ -46,6 +46,8 @@ FAULTS = {
     "oversized": "messages were longer than payload_bytes_max",
     "not_text": "messages were no UTF-8 text",
     "not_json": "messages were no JSON object",
+    "not_line_protocol": "lines were no line protocol of InfluxDB",
+    "not_newer": "readings were not newer than the newest of their client; stored before, or late",
     "of_a_schema": "messages were in the form of a schema registry, which is not read; write JSON",
     "timeless": "messages had no readable time",
     "ahead": "messages had a time in the future",
@@ -271,13 +273,14 @@ NAME = click.Option(
     ["--name"],
     type=CLIENT_NAME,
     metavar="CLIENT",
-    help="With --mqtt or --kafka: the client that all messages are of, or the only one to feed.",
+    help="With --mqtt, --kafka or --influx: the client that all messages are of, or the only one"
+    " to feed.",
 )
 UNTIL_IDLE = click.Option(
     ["--until-idle"],
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="With --kafka or --mqtt: end when no message has arrived for this long.",
+    help="With --kafka, --mqtt or --influx: end when no message has arrived for this long.",
 )
 SEED = click.Option(
     ["--seed"],

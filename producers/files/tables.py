@@ -19,6 +19,7 @@ from shoal.producers.files.dialect import (
     DialectOptions,
 )
 from shoal.producers.files.json_table import JsonTable
+from shoal.producers.files.line_table import LineTable
 from shoal.producers.files.rows import Rows
 
 COLUMNS_NAMED_MAX = 12
@@ -27,6 +28,8 @@ NAME_CHARS = 64
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".dat", ".asc", ".prn")
 """suffixes of tables whose cells a sign separates, or runs of spaces"""
+LINE_SUFFIXES = (".lp", ".line", ".influx")
+"""suffixes of files in the line protocol of InfluxDB"""
 Cells = Sequence[Any]
 
 
@@ -68,7 +71,7 @@ class Table(Protocol):
 def open_table(
     path: Path, faults: Counter[str], options: DialectOptions = FOUND, numbers: Sequence[str] = ()
 ) -> Table:
-    """The file by its suffix: .csv and its like, .jsonl .ndjson, each also .gz, and .parquet.
+    """The file by its suffix: .csv and its like, .jsonl .ndjson, .lp, each also .gz, and .parquet.
 
     `options`: what a person says about the dialect of CSV files; `numbers`: the columns that hold
     numbers; empty: all. Raises `SettingsError`.
@@ -80,13 +83,15 @@ def open_table(
         return CsvTable(path, faults, options, numbers)
     if suffix in (".jsonl", ".ndjson", ".json"):
         return JsonTable(path, faults, options)
+    if suffix in LINE_SUFFIXES:
+        return LineTable(path, faults)
     if suffix in (".parquet", ".pq"):
         from shoal.producers.files.parquet import ParquetTable  # noqa: PLC0415 - an extra
 
         return ParquetTable(path)
     raise SettingsError(
-        f"{path}: files of readings are {' '.join(TEXT_SUFFIXES)} .jsonl .ndjson (each also .gz) or"
-        " .parquet"
+        f"{path}: files of readings are {' '.join(TEXT_SUFFIXES)} .jsonl .ndjson .lp (each also"
+        " .gz) or .parquet"
     )
 
 

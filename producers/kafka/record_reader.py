@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from shoal.config.settings import Config
 from shoal.errors import SettingsError
 from shoal.producers.kafka.settings import KafkaSourceSettings
 from shoal.producers.messages import (
+    MessageSettings,
     ParsedPayload,
     TopicField,
     parse_payload,
@@ -19,15 +21,31 @@ from shoal.producers.messages import (
     values_with_gaps,
 )
 from shoal.producers.source import SourceReading
-from shoal.producers.values import Gaps, missing_of
+from shoal.producers.values import Gaps, MissingOfSource, missing_of
 from shoal.protocol.readings import NUMBER, USER_ID, Reading, codes_of, number_contents
 from shoal.transports.base import Record
 
 
-class RecordReader:
-    """Reads records by the rules of [kafka]: fields, time, missing values."""
+class RecordSettings(MessageSettings, Protocol):
+    """The settings that records are read by."""
 
-    def __init__(self, config: Config, settings: KafkaSourceSettings, faults: Counter[str]) -> None:
+    @property
+    def fields(self) -> Mapping[str, str]: ...
+
+    @property
+    def quality(self) -> Mapping[str, str]: ...
+
+    @property
+    def na_values_of(self) -> Mapping[str, Sequence[str]]: ...
+
+    @property
+    def missing(self) -> MissingOfSource: ...
+
+
+class RecordReader:
+    """Reads records by the rules of [kafka] or [influx]: fields, time, missing values."""
+
+    def __init__(self, config: Config, settings: RecordSettings, faults: Counter[str]) -> None:
         """`faults` counts the readings that are filled or learnt with gaps."""
         contract = config.contract
         self._settings = settings

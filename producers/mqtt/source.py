@@ -30,7 +30,8 @@ class MqttSource(MessageSource):
 
     def is_chosen(self, options: Mapping[str, Any]) -> bool:
         """See `SourceType.is_chosen`."""
-        return bool(options["mqtt"]) or (options["name"] is not None and not options.get("kafka"))
+        is_of_another = options.get("kafka") or options.get("influx")
+        return bool(options["mqtt"]) or (options["name"] is not None and not is_of_another)
 
     def client_name(self, options: Mapping[str, Any]) -> str | None:
         """See `SourceType.client_name`."""

@@ -221,7 +221,7 @@ def test_a_printed_federation_feeds_its_stream(tmp_path: Path) -> None:
         (["--print-federation"], "--print-federation needs FILES or --synthetic"),
         (
             ["--config", "CONFIG"],
-            "name a source of readings: FILES or --kafka or --mqtt or --synthetic",
+            "name a source of readings: FILES or --influx or --kafka or --mqtt or --synthetic",
         ),
         (
             ["--config", "CONFIG", "DATA", "--synthetic", "plant"],
