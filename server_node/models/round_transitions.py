@@ -82,9 +82,41 @@ def due_transition(rules: RoundRules, state: RoundState, moment: Moment) -> Tran
     # Before the deadline is looked at: at a moment with both, the round was complete.
     if has_quorum(rules, state, moment):
         return close_round(rules, state, "quorum", moment)
-    if moment.now >= state.opened_at + rules.model.rounds.deadline_s:
+    if moment.now >= state.opened_at + _open_s(rules, state):
         return time_out(rules, state, moment)
     return None
+
+
+UNANSWERED_MAX = 64
+"""most deadlines for which a request that no client answers stays open, where all are asked"""
+
+
+def _open_s(rules: RoundRules, state: RoundState) -> float:
+    """Seconds for which the open request stays open."""
+    assert state.request is not None, "an open round has a request"
+    agreed = rules.model.rounds
+    open_s = state.request.deadline - state.opened_at
+    return min(max(open_s, agreed.deadline_s), _open_s_max(rules))
+
+
+def _open_s_max(rules: RoundRules) -> float:
+    agreed = rules.model.rounds
+    # Where a sample is asked, another one must be drawn now and then.
+    deadlines = UNANSWERED_MAX if agreed.fraction == 1.0 else 1
+    return max(deadlines * agreed.deadline_s, agreed.wake_s)
+
+
+def with_answer(rules: RoundRules, state: RoundState, now: float) -> RoundState:
+    """The state once a client has answered: a request that was open for longer is so no more.
+
+    The others have as long as ever to answer as well.
+    """
+    if state.request is None or _open_s(rules, state) <= rules.model.rounds.deadline_s:
+        return state
+    if not state.participation.answered(state.round):
+        return state
+    deadline = now + rules.model.rounds.deadline_s
+    return replace(state, opened_at=now, request=replace(state.request, deadline=deadline))
 
 
 def with_clock(rules: RoundRules, state: RoundState, now: float) -> RoundState:
@@ -94,7 +126,10 @@ def with_clock(rules: RoundRules, state: RoundState, now: float) -> RoundState:
     wake_at = min(state.wake_at, now + rules.model.rounds.wake_s)
     if (opened_at, wake_at) == (state.opened_at, state.wake_at):
         return state
-    return replace(state, opened_at=opened_at, wake_at=wake_at)
+    request = state.request
+    if request is not None:
+        request = replace(request, deadline=request.deadline - (state.opened_at - opened_at))
+    return replace(state, opened_at=opened_at, wake_at=wake_at, request=request)
 
 
 def start(rules: RoundRules, state: RoundState, moment: Moment) -> Transition | None:
@@ -147,7 +182,16 @@ def time_out(rules: RoundRules, state: RoundState, moment: Moment) -> Transition
     # Before any client has answered, nothing is lost by starting from what has been found
     # meanwhile.
     restarted = start(rules, missed, moment) if state.initial else None
-    return restarted or open_round(rules, missed, state.round, moment)
+    opened = restarted or open_round(rules, missed, state.round, moment)
+    # Clients that come later find the newest request and answer it: there is no need to ask again
+    # and again where no client is expected, and each request is written with all parameters.
+    if missed.participation.participating(moment.known):
+        return opened
+    request = opened.state.request
+    assert request is not None, "the round was opened"
+    open_s = min(2 * _open_s(rules, state), _open_s_max(rules))
+    longer = replace(request, deadline=moment.now + open_s)
+    return opened._replace(state=replace(opened.state, request=longer))
 
 
 def close_round(

@@ -51,6 +51,7 @@ from shoal.server_node.models.round_transitions import (
     Moment,
     RoundRules,
     due_transition,
+    with_answer,
     with_clock,
 )
 from shoal.server_node.models.sequences import NO_CONTENT, Content
@@ -401,7 +402,7 @@ class RoundsModel(PublishedModel):
         """Open, close or reopen a round, start or wake: what is due. Every answer in the log must
         have been read."""
         self._join_arrived()
-        self._state = with_clock(self._rules, self._state, now)
+        self._state = with_answer(self._rules, with_clock(self._rules, self._state, now), now)
         transition = due_transition(self._rules, self._state, self._moment(now))
         if transition is None:
             return ()

@@ -22,15 +22,17 @@ from tests.server_node.rounds_harness import (
 # Without clients, without answers.
 
 
-def test_a_federation_without_clients_reopens_its_round_at_each_deadline() -> None:
+def test_a_federation_without_clients_reopens_its_round_ever_more_rarely() -> None:
     harness = RoundsHarness(contract_with(deadline_s=10))
     assert harness.tick(0.0) is not None
-    assert harness.tick(9.9) is None
-    for n in range(1, 4):
-        again = harness.tick(10.0 * n)
+    opened_at = 10.0
+    for open_s in (20.0, 40.0, 80.0):
+        assert harness.tick(opened_at - 0.1) is None
+        again = harness.tick(opened_at)
         assert again is not None
         assert again.round_request is not None
-        assert again.round_request["deadline"] == 10.0 * n + 10
+        assert again.round_request["deadline"] == opened_at + open_s
+        opened_at += open_s
     versions = [snapshot.version for snapshot in harness.published]
     assert versions == [1, 2, 3, 4]
     assert not harness.model.pending
@@ -39,6 +41,36 @@ def test_a_federation_without_clients_reopens_its_round_at_each_deadline() -> No
         == "Clients have been asked for answers; the first round has not closed yet."
     )
     assert harness.model.status().rounds is not None
+
+
+@pytest.mark.parametrize(("fraction", "most"), [(1.0, 20), (0.5, 125)])
+def test_requests_that_no_client_answers_are_few(fraction: float, most: int) -> None:
+    """In two hours; at the deadline of 10 s there would be 720, each with all parameters."""
+    harness = RoundsHarness(contract_with(deadline_s=10, wake_s=60, fraction=fraction))
+    for second in range(0, 7200, 10):
+        harness.tick(float(second))
+    few = len(harness.published)
+    assert most / 2 < few < most
+    harness.restart()
+    harness.tick(7200.0)
+    assert len(harness.published) <= few + 1, "nor after a restart"
+
+
+def test_a_client_that_comes_late_answers_at_once_and_is_waited_for_again() -> None:
+    harness = RoundsHarness(contract_with(deadline_s=10, tolerance=0), pool_clients=2)
+    harness.tick(0.0)
+    for second in range(10, 1000, 10):
+        harness.tick(float(second))
+    opened = harness.newest
+    assert opened.round_request is not None
+    assert opened.round_request["deadline"] > 1100, "the request of before is open"
+    harness.answer("attic", SITES["attic"])
+    assert harness.tick(1000.0) is None, "it waits for the second client"
+    assert harness.tick(1009.0) is None
+    assert harness.tick(1010.0) is not None, "as long as ever, and no longer"
+    assert harness.newest.round == opened.round + 1
+    assert harness.newest.round_request is not None
+    assert harness.newest.round_request["deadline"] == 1020
 
 
 def test_a_round_without_answers_is_reopened_with_the_same_parameters() -> None:
@@ -177,8 +209,8 @@ def test_each_request_asks_another_sample_of_about_the_fraction() -> None:
     harness = RoundsHarness(contract_with(fraction=0.3))
     clients = [f"client-{n}" for n in range(400)]
     asked_clients = []
-    for n in range(5):
-        harness.tick(10.0 * n)
+    for opened_at in (0.0, 10.0, 30.0, 70.0, 130.0):
+        harness.tick(opened_at)
         asked_clients.append({client for client in clients if harness.is_asked(client)})
     assert all(0.2 < len(some) / 400 < 0.4 for some in asked_clients)
     assert len(set(map(frozenset, asked_clients))) == 5
