@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +14,6 @@ from shoal.cli.options import json_option
 from shoal.cli.privacy import description_lines
 from shoal.cli.settings_table import settings_table
 from shoal.config.base import Settings, resolve_path
-from shoal.config.changes import ContractChange, changed_text
 from shoal.config.contract import Feature
 from shoal.config.extension_settings import (
     resolve_address,
@@ -32,14 +30,7 @@ from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.sections import ClientSettings
 from shoal.config.settings import Config, load_config
 from shoal.config.upstream import Upstream, load_upstream
-from shoal.errors import MessageRejected, SettingsError
 from shoal.privacy.base import Times
-from shoal.protocol.messages import Snapshot
-from shoal.protocol.model_state import model_state
-from shoal.protocol.published_contract import CONTRACT_KEY, published_contracts
-from shoal.protocol.topics import ensure_topics
-from shoal.runtime.logs import open_federation_log
-from shoal.transports.base import Record, latest
 
 
 @click.command()
@@ -102,7 +93,7 @@ def check(
         return
     contract = config.resolved
     upstream = load_upstream(config)
-    states = _model_states(config) if with_log else {}
+    states = _states(config) if with_log else {}
     costs = _costs(contract, config.client, clients)
     if as_json:
         checked = _as_values(contract, upstream, costs)
@@ -178,44 +169,17 @@ def _cost_lines(costs: Mapping[str, Any]) -> list[str]:
 
 
 def _changes(config: Config) -> str:
-    """What the file changes of the federation's contract. Raises `SettingsError` where it cannot,
-    and as the log."""
-    agreed = config.contract
-    with closing(open_federation_log(config, read_only=True)) as log:
-        ensure_topics(log, agreed, config.log)
-        record = latest(log, agreed.snapshots_topic).get(CONTRACT_KEY)
-        chain = published_contracts(record, agreed.federation)
-    if not chain:
-        return "no server has published a contract yet"
-    if chain[-1].digest == agreed.digest:
-        return "nothing has changed"
-    change = ContractChange(chain[-1], agreed)
-    refused = change.refused(chain[:-1])
-    if refused:
-        raise SettingsError(changed_text(change, refused))
-    return changed_text(change, ())
+    # Logs, checkpoints and messages are an eighth of what a check would load, and most do not need
+    # them.
+    from shoal.cli.check_log import changes_in_log  # noqa: PLC0415 - loads logs and messages
+
+    return changes_in_log(config)
 
 
-def _model_states(config: Config) -> dict[str, str]:
-    """name -> the state of the model by its newest snapshot in the log. Raises as the log does."""
-    contract = config.resolved
-    with closing(open_federation_log(config, read_only=True)) as log:
-        ensure_topics(log, config.contract, config.log)
-        newest = latest(log, contract.contract.snapshots_topic)
-    states = {}
-    for name, model in contract.models.items():
-        states[name] = _state(model, newest.get(name.encode()))
-    return states
+def _states(config: Config) -> dict[str, str]:
+    from shoal.cli.check_log import states_in_log  # noqa: PLC0415 - loads logs and messages
 
-
-def _state(model: ResolvedModel, record: Record | None) -> str:
-    if record is None or record.value is None:
-        return model_state(model, None)
-    try:
-        snapshot = Snapshot.decode(record.value, record.headers)
-    except MessageRejected as wrong:
-        return f"The newest snapshot cannot be read: {wrong.detail}"
-    return model_state(model, snapshot)
+    return states_in_log(config)
 
 
 def _range(feature: Feature) -> str:

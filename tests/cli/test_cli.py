@@ -67,6 +67,18 @@ def test_the_help_imports_no_command() -> None:
     assert ended.stdout.splitlines()[-1].split() == ["shoal.cli", "shoal.cli.main", "shoal.errors"]
 
 
+def test_a_check_of_settings_loads_neither_logs_nor_messages_nor_an_algorithm() -> None:
+    """They are nearly a third of what it takes to load the command with them."""
+    program = "import sys, shoal.cli.check; print(*sys.modules)"
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    loaded = set(ended.stdout.split())
+    assert "shoal.cli.check" in loaded
+    for module in ("runtime.logs", "protocol.messages", "algorithms.density_tree.server"):
+        assert f"shoal.{module}" not in loaded
+
+
 @pytest.mark.parametrize(("given", "threads"), [(None, "1"), ("2", "2")])
 def test_matrix_products_take_one_thread_unless_a_variable_says_otherwise(
     given: str | None, threads: str

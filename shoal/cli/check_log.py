@@ -1,0 +1,57 @@
+"""What `shoal check` reads in the log of a federation: its contract, and states of its models."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from shoal.config.changes import ContractChange, changed_text
+from shoal.config.resolved import ResolvedModel
+from shoal.config.settings import Config
+from shoal.errors import MessageRejected, SettingsError
+from shoal.protocol.messages import Snapshot
+from shoal.protocol.model_state import model_state
+from shoal.protocol.published_contract import CONTRACT_KEY, published_contracts
+from shoal.protocol.topics import ensure_topics
+from shoal.runtime.logs import open_federation_log
+from shoal.transports.base import Record, latest
+
+
+def changes_in_log(config: Config) -> str:
+    """What the file changes of the federation's contract. Raises `SettingsError` where it cannot,
+    and as the log."""
+    agreed = config.contract
+    with closing(open_federation_log(config, read_only=True)) as log:
+        ensure_topics(log, agreed, config.log)
+        record = latest(log, agreed.snapshots_topic).get(CONTRACT_KEY)
+        chain = published_contracts(record, agreed.federation)
+    if not chain:
+        return "no server has published a contract yet"
+    if chain[-1].digest == agreed.digest:
+        return "nothing has changed"
+    change = ContractChange(chain[-1], agreed)
+    refused = change.refused(chain[:-1])
+    if refused:
+        raise SettingsError(changed_text(change, refused))
+    return changed_text(change, ())
+
+
+def states_in_log(config: Config) -> dict[str, str]:
+    """name -> the state of the model by its newest snapshot in the log. Raises as the log does."""
+    contract = config.resolved
+    with closing(open_federation_log(config, read_only=True)) as log:
+        ensure_topics(log, config.contract, config.log)
+        newest = latest(log, contract.contract.snapshots_topic)
+    states = {}
+    for name, model in contract.models.items():
+        states[name] = _state(model, newest.get(name.encode()))
+    return states
+
+
+def _state(model: ResolvedModel, record: Record | None) -> str:
+    if record is None or record.value is None:
+        return model_state(model, None)
+    try:
+        snapshot = Snapshot.decode(record.value, record.headers)
+    except MessageRejected as wrong:
+        return f"The newest snapshot cannot be read: {wrong.detail}"
+    return model_state(model, snapshot)
