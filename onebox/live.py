@@ -204,7 +204,7 @@ class LiveRun:
         self._count(self._host)
         failures = self._host.failures()
         if failures:
-            raise left_out(failures, self.clients)
+            raise left_out(failures, self.clients, self.config.server.client_names)
 
     def _count(self, host: Host) -> None:
         self.totals = host.totals()

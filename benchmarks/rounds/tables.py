@@ -275,8 +275,8 @@ def markdown(result: dict[str, Any]) -> str:
 def main(quick: bool, data: Path | None, out: Path) -> None:
     """Measure defaults of algorithms in rounds on labelled tables."""
     seeds = SEEDS[:1] if quick else SEEDS
-    cells = []
-    gaps = []
+    cells: list[dict[str, Any]] = []
+    gaps: list[dict[str, Any]] = []
     machine = facts(("shoal", "numpy", "scikit-learn"))
     with threadpool_limits(limits=1), warnings.catch_warnings():
         # Of scales and centres without rows: both are counted here.
