@@ -33,7 +33,8 @@ _IS_TRUTH = re.compile(r"valid(ity)?|good|ok|g(ü|ue)ltig(keit)?|validit[eé]")
 _KNOWN_WORDS = re.compile(
     r"(good|ok|okay|valid|passed?|uncertain|questionable|suspect|doubtful"
     r"|bad|invalid|fail(ed|ure)?|error|fault|missing"
-    r"|gut|gültig|fehlerfrei|fehler|störung|gestört|ungültig|schlecht|bon(ne)?|valide|erreur|mauvaise?)"
+    r"|gut|gültig|fehlerfrei|fehler|störung|gestört|ungültig|schlecht"
+    r"|bon(ne)?|valide|erreur|mauvaise?)"
     r"\b.*"
     r"|(good|uncertain|bad)[a-z_]+"
 )
