@@ -33,7 +33,7 @@ other states, lists (`list[...]`) and mappings by text (`dict[str, ...]`) of the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from types import NoneType, UnionType
@@ -73,9 +73,9 @@ class SavedState:
             entries["version"] = self.version
         entries |= identity
         kind: Any = type(self)
-        for name, is_copied in _copied_fields(kind):
+        for name, copied in _copies_of(kind):
             value = getattr(self, name)
-            entries[name] = _plain(value) if is_copied else value
+            entries[name] = value if copied is None or value is None else copied(value)
         return entries
 
     @classmethod
@@ -383,17 +383,32 @@ def _rules_of(kind: Any) -> dict[str, Rule]:
     return {field.name: _rule_of(annotations[field.name]) for field in fields(kind)}
 
 
-@cache
-def _copied_fields(kind: Any) -> tuple[tuple[str, bool], ...]:
-    """The fields of a type of saved state, and whether their values must be copied.
+Copy = Callable[[Any], Any]
+"""what makes the value of a field one that a checkpoint stores; arrays are copied, as learning goes
+on"""
 
-    Every step of a process saves its whole state, most of which is numbers and texts.
+
+@cache
+def _copies_of(kind: Any) -> tuple[tuple[str, Copy | None], ...]:
+    """The fields of a type of saved state, and how their values are copied; None: not at all.
+
+    By the rules and not by the values: every step of a process saves its whole state.
     """
-    copied = []
-    for name, rule in _rules_of(kind).items():
-        inner = rule.rule if isinstance(rule, _Optional) else rule
-        copied.append((name, not isinstance(inner, Whole | Number | _Instance)))
-    return tuple(copied)
+    return tuple((name, _copy_by(rule)) for name, rule in _rules_of(kind).items())
+
+
+def _copy_by(rule: Rule) -> Copy | None:
+    if isinstance(rule, _Optional):
+        return _copy_by(rule.rule)
+    if isinstance(rule, Whole | Number | _Instance):
+        return None
+    if isinstance(rule, FloatArray | IntArray | BoolArray):
+        return np.ndarray.copy
+    if isinstance(rule, _Part):
+        return SavedState.saved
+    if isinstance(rule, _List) and _copy_by(rule.rule) is None:
+        return list
+    return _plain
 
 
 def _rule_of(annotation: Any) -> Rule:

@@ -52,19 +52,41 @@ class FormerCluster(NamedTuple):
 def place_of(
     means: Floats, variances: Floats, weights: Floats, circular: Sequence[int] = ()
 ) -> Place:
-    """The place of a cluster of n parts: means (n, d), variances (n, d) and weights (n,) of its
-    parts. All count alike where no weight is above 0."""
+    """The place of a cluster of n parts: see `places_of`."""
+    (place,) = places_of(means, variances, weights, [0], circular)
+    return place
+
+
+def places_of(
+    means: Floats,
+    variances: Floats,
+    weights: Floats,
+    starts: Sequence[int] | Ints,
+    circular: Sequence[int] = (),
+) -> list[Place]:
+    """The places of k clusters, each of one part or more: means (n, d), variances (n, d) and
+    weights (n,) of their parts, those of a cluster one after the other, from `starts` (k,) on. The
+    parts of a cluster count alike where none has a weight above 0.
+
+    All at once, as every snapshot of a server asks for all of its clusters. O(n * d).
+    """
+    cluster = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(weights)))
     weight = np.maximum(weights, 0.0)
-    total = float(weight.sum())
-    share = weight / total if total > 0.0 else np.full(len(weight), 1.0 / len(weight))
-    mean = share @ means
+    has_weight = np.add.reduceat(weight, starts) > 0.0
+    share = np.where(has_weight[cluster], weight, 1.0)
+    share /= np.add.reduceat(share, starts)[cluster]
+    mean = np.add.reduceat(share[:, None] * means, starts)
     for feature in circular:
         # The mean of directions: that of .01 and .99 is 0 and not .5.
-        direction = complex(share @ np.exp(2j * np.pi * means[:, feature]))
-        mean[feature] = np.angle(direction) / (2.0 * np.pi) % 1.0
+        turns = np.exp(2j * np.pi * means[:, feature])
+        direction = np.add.reduceat(share * turns, starts)
+        mean[:, feature] = np.angle(direction) / (2.0 * np.pi) % 1.0
     # The variance of a mixture: that within its parts, and that of their means around its own.
-    between = np.square(_differences(means, mean, circular))
-    return Place(mean, np.maximum(share @ (variances + between), LEAST_VARIANCE))
+    between = np.square(_differences(means, mean[cluster], circular))
+    variance = np.add.reduceat(share[:, None] * (variances + between), starts)
+    variance = np.maximum(variance, LEAST_VARIANCE)
+    # Copies: a place outlives its cluster, and a row would keep the arrays of all alive with it.
+    return [Place(*rows) for rows in zip(map(np.copy, mean), map(np.copy, variance), strict=True)]
 
 
 def widths_apart(one: Place, other: Place, circular: Sequence[int] = ()) -> float:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -224,19 +225,32 @@ def _mapping(columns: Any) -> dict[int, Any]:
 
 
 def _place_rows(places: Mapping[int, Place]) -> list[Any]:
-    return [[identity, place.mean, place.variance] for identity, place in places.items()]
+    """Identities (k,), means (k, d) and variances (k, d) of places, which follow each other over
+    the same features.
+
+    After a change of the contract there are places over other features for a while: then there are
+    several such rows.
+    """
+    rows = []
+    for _, group in groupby(places.items(), key=lambda item: len(item[1].mean)):
+        together = list(group)
+        identities = np.array([identity for identity, _ in together], dtype=np.int64)
+        means = np.array([place.mean for _, place in together])
+        variances = np.array([place.variance for _, place in together])
+        rows.append([identities, means, variances])
+    return rows
 
 
 def _places(rows: Any) -> dict[int, Place]:
     places = {}
-    for identity, mean, variance in rows:
-        place = Place(np.asarray(mean, dtype=np.float64), np.asarray(variance, dtype=np.float64))
-        if place.mean.ndim != 1 or place.mean.shape != place.variance.shape:
-            raise ValueError("a mean and a variance of a place are of different features")
+    for identities, means, variances in rows:
+        if means.ndim != 2 or means.shape != variances.shape:
+            raise ValueError("means and variances of places are of different features")
         # A width of 0 would divide by zero where places are compared in widths.
-        if not (np.isfinite(place.mean).all() and (place.variance > 0.0).all()):
+        if not (np.isfinite(means).all() and (variances > 0.0).all()):
             raise ValueError("a place is not finite, or has no width")
-        places[int(identity)] = place
+        for identity, mean, variance in zip(identities.tolist(), means, variances, strict=True):
+            places[int(identity)] = Place(mean.copy(), variance.copy())
     return places
 
 

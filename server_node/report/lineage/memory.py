@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from shoal.algorithms.former_clusters import FORMER_WIDTHS, Place, place_of, widths_apart
+from shoal.algorithms.former_clusters import FORMER_WIDTHS, Place, places_of, widths_apart
 from shoal.algorithms.view import ClusteringView
 from shoal.kernels.arrays import Floats
 from shoal.kernels.distance import nearest
@@ -24,12 +24,19 @@ MIDDLE_80: Final = 2.563
 
 def places_of_groups(view: ClusteringView, groups: Groups) -> dict[int, Place]:
     """Number in the snapshot -> the place of its nodes."""
-    variances = _node_variances(view)
-    places = {}
-    for number in groups.mass:
-        own = view.cluster == number
-        places[number] = place_of(view.nodes[own], variances[own], view.mass[own])
-    return places
+    if not groups.mass:
+        return {}
+    numbers = np.array(sorted(groups.mass))
+    of_groups = np.flatnonzero(np.isin(view.cluster, numbers))
+    # The nodes of a cluster one after the other, in the order of the snapshot.
+    ordered = of_groups[np.argsort(view.cluster[of_groups], kind="stable")]
+    places = places_of(
+        view.nodes[ordered],
+        _node_variances(view)[ordered],
+        view.mass[ordered],
+        view.cluster[ordered].searchsorted(numbers),
+    )
+    return dict(zip(numbers.tolist(), places, strict=True))
 
 
 def former_at(place: Place, former: Mapping[int, Place]) -> int | None:
