@@ -22,6 +22,7 @@ from shoal.config.settings import Config
 from shoal.errors import LeaseHeld, LeaseUncertain, LogUnavailable, MessageRejected, ShoalError
 from shoal.protocol.lease import LEASE_KEY, Lease, is_lease
 from shoal.protocol.topics import ensure_topics
+from shoal.runtime.service import in_thread
 from shoal.telemetry.events import log_event
 from shoal.transports.base import (
     Log,
@@ -269,7 +270,6 @@ class LeaseRenewal:
     def __init__(self, holder: LeaseHolder, open_log: Callable[[], Log]) -> None:
         self._holder = holder
         self._open_log = open_log
-        self._stop = threading.Event()
         self._error: BaseException | None = None
         self._checked_at = 0.0
         self.is_failing = False
@@ -278,18 +278,12 @@ class LeaseRenewal:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Renew the lease, which `LeaseHolder.held` has acquired, until the context ends."""
-        self._stop = threading.Event()
         self._error = None
         # The lease was written just now.
         self.is_failing = False
         self._checked_at = time.monotonic()
-        thread = threading.Thread(target=self._run, args=[self._stop], name="lease", daemon=True)
-        thread.start()
-        try:
+        with in_thread("lease", self._run):
             yield
-        finally:
-            self._stop.set()
-            thread.join()
 
     def check(self) -> None:
         """Check before each step: raises `LeaseUncertain` once another server has the lease, and as

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
 from shoal.config.settings import Config, LogSettings
@@ -37,7 +37,7 @@ from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint, pairs_of, positions_of
 from shoal.runtime.logs import open_federation_log
-from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S, resumed
+from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S, in_thread, resumed
 from shoal.saved_state import SavedState
 from shoal.server_node.regions.hierarchy import UpstreamState
 from shoal.telemetry.events import log_event
@@ -230,7 +230,6 @@ class BridgeThread:
         self._upstream = upstream
         self._newest: dict[str, Snapshot] = {}
         self._waiting = 0
-        self._stop = threading.Event()
         self._error: BaseException | None = None
         self._retry_s = RETRY_FIRST_S
 
@@ -257,18 +256,11 @@ class BridgeThread:
         if self._upstream is None:
             yield
             return
-        self._stop = threading.Event()
         self._error = None
-        arguments = [self._upstream.config, self._stop]
-        thread = threading.Thread(target=self._run, args=arguments, name="upstream", daemon=True)
-        thread.start()
-        try:
+        # The checkpoint and both logs are closed by the thread, so nothing may open them again
+        # before it has ended.
+        with in_thread("upstream", partial(self._run, self._upstream.config)):
             yield
-        finally:
-            self._stop.set()
-            # The checkpoint and both logs are closed by the thread, so nothing may open them again
-            # before it has ended.
-            thread.join()
 
     def check(self) -> None:
         """Raises what has ended the bridge; called before each step of the server."""

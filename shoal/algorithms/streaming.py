@@ -149,6 +149,28 @@ def checked_headers(
     return headers
 
 
+def counted_points(
+    contribution: Contribution, name: str, width: int | None, noun: str
+) -> tuple[Floats, Ints]:
+    """The array `name` (n, d) of a contribution, and how many readings each row stands for (n,).
+
+    Raises `InvalidData`, which names the client; `noun` is what a row is.
+    """
+    try:
+        points = check_rows(contribution.arrays[name], width)
+        count = np.asarray(contribution.arrays["count"])
+    except KeyError as missing:
+        raise InvalidData(f"contribution of {contribution.client} lacks {missing}") from None
+    except InvalidData as refused:
+        raise InvalidData(f"contribution of {contribution.client}: {refused}") from None
+    if count.shape != (len(points),) or count.dtype.kind not in "iu" or not (count >= 1).all():
+        raise InvalidData(
+            f"contribution of {contribution.client}: count must be one whole number from 1 per"
+            f" {noun}"
+        )
+    return points, count.astype(np.int64)
+
+
 class ClientHalf(Protocol):
     """The half of a streaming algorithm that runs on a client."""
 

@@ -89,6 +89,23 @@ def resumed(opened: AbstractContextManager[AnyNode]) -> Iterator[AnyNode]:
         yield node
 
 
+@contextmanager
+def in_thread(name: str, work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Let a thread of this name work until the context ends.
+
+    `work` gets an event, which is set then, and is waited for: what it has opened is closed.
+    """
+    stop = threading.Event()
+    # A daemon, for an end that does not come by the context: the process must not wait for it.
+    thread = threading.Thread(target=work, args=[stop], name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
 def run(
     build: Callable[[], AbstractContextManager[AnySteppable]],
     stop: threading.Event,

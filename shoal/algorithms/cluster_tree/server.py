@@ -28,9 +28,8 @@ from shoal.algorithms.cluster_tree.partition import Partition, partition
 from shoal.algorithms.cluster_tree.sketches import SketchState
 from shoal.algorithms.half import Half, HalfState
 from shoal.algorithms.shares import ClientShares, ClientSharesState
-from shoal.algorithms.streaming import Arrays, Contribution, Rows, check_rows
+from shoal.algorithms.streaming import Arrays, Contribution, Rows, check_rows, counted_points
 from shoal.algorithms.view import NO_CLUSTER, ClusteringView, NearestPoint
-from shoal.errors import InvalidData
 from shoal.kernels.arrays import Floats, Ints, different
 from shoal.kernels.distance import nearest_centres, squared_to
 from shoal.kernels.sketching import Located, Sketch, empty_sketch, located
@@ -560,16 +559,5 @@ def _parent_shown(cluster: Cluster) -> int:
 
 def _sketch_of(contribution: Contribution, width: int | None) -> Sketch:
     """The checked arrays of one contribution. Raises `InvalidData`, which names the client."""
-    try:
-        points = check_rows(contribution.arrays["point"], width)
-        counts = np.asarray(contribution.arrays["count"])
-    except KeyError as missing:
-        raise InvalidData(f"contribution of {contribution.client} lacks {missing}") from None
-    except InvalidData as refused:
-        raise InvalidData(f"contribution of {contribution.client}: {refused}") from None
-    if counts.shape != (len(points),) or counts.dtype.kind not in "iu" or not (counts >= 1).all():
-        raise InvalidData(
-            f"contribution of {contribution.client}: count must be one whole number from 1 "
-            "per point"
-        )
+    points, counts = counted_points(contribution, "point", width, "point")
     return Sketch(points, counts.astype(np.float64))

@@ -22,9 +22,9 @@ from shoal.algorithms.fcac.art_network import ArtNetwork, NetworkState, Step
 from shoal.algorithms.fcac.ca_plus import parts_of
 from shoal.algorithms.fcac.counted_places import CountedPlaces, CountedPlacesState
 from shoal.algorithms.fcac.edges import Edges, Origins, OriginsState
-from shoal.algorithms.streaming import Arrays, Contribution, Rows, check_rows
+from shoal.algorithms.streaming import Arrays, Contribution, Rows, check_rows, counted_points
 from shoal.algorithms.view import ClusteringView, NearestPoint
-from shoal.errors import InvalidData, InvalidState
+from shoal.errors import InvalidState
 from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.art_workspace import (
     COUNTER,
@@ -223,7 +223,7 @@ class CAEFC(ArtNetwork):
             return
         # Checked as a whole first: an error in a later part would come when earlier ones have been
         # learnt.
-        _nodes_of(contributions[0], self._width)
+        counted_points(contributions[0], "weight", self._width, "node")
         for number, part in enumerate(parts):
             self.absorb_in_order([part], keyed_permutation(key + number.to_bytes(4, "big")))
 
@@ -233,7 +233,7 @@ class CAEFC(ArtNetwork):
         weights = []
         counts = []
         for contribution in contributions:
-            weight, count = _nodes_of(contribution, width)
+            weight, count = counted_points(contribution, "weight", width, "node")
             if len(weight):
                 width = weight.shape[1]
                 weights.append(weight)
@@ -433,19 +433,3 @@ class CAEFC(ArtNetwork):
                 "an edge has no such node, or is there twice",
             )
             self._edges.ages[a][b] = self._edges.ages[b][a] = age
-
-
-def _nodes_of(contribution: Contribution, width: int | None) -> tuple[Floats, Ints]:
-    """The arrays of one contribution, checked. Raises `InvalidData`, which names the client."""
-    try:
-        weight = check_rows(contribution.arrays["weight"], width)
-        count = np.asarray(contribution.arrays["count"])
-    except KeyError as missing:
-        raise InvalidData(f"contribution of {contribution.client} lacks {missing}") from None
-    except InvalidData as rejected:
-        raise InvalidData(f"contribution of {contribution.client}: {rejected}") from None
-    if count.shape != (len(weight),) or count.dtype.kind not in "iu" or not (count >= 1).all():
-        raise InvalidData(
-            f"contribution of {contribution.client}: count must be one whole number from 1 per node"
-        )
-    return weight, count.astype(np.int64)
