@@ -258,7 +258,9 @@ def opening(options: ReportOptions) -> str:
         "code 1 if a figure differs; FOLDER holds the data sets as their authors publish them, "
         "one `NAME.csv.gz` each with the class in its last column."
     )
-    return "\n\n".join(textwrap.fill(each, 120, break_on_hyphens=False) for each in (first, second))
+    return "\n\n".join(
+        textwrap.fill(paragraph, 120, break_on_hyphens=False) for paragraph in (first, second)
+    )
 
 
 def as_html(chapters: Sequence[Chapter], first: str) -> str:

@@ -120,7 +120,7 @@ def planned(experiment: Experiment, options: ReportOptions) -> Plan:
     files = datasets.find_any(options.data, experiment.datasets) if experiment.datasets else []
     names = [*experiment.synthetic, *map(datasets.stem, files)]
     if options.quick:
-        small = [name for name, each in experiment.synthetic.items() if each.by_default]
+        small = [name for name, data_set in experiment.synthetic.items() if data_set.by_default]
         smallest = sorted(files, key=lambda path: path.stat().st_size)
         names = [*small, *map(datasets.stem, smallest)][:1]
     return plan(experiment, Options(options.data, tuple(names), options.trials, options.jobs))

@@ -148,7 +148,7 @@ def result_of(experiment: Experiment, setting: Setting, n_trials: int, store: Tr
     trials = [
         measures for trial in range(n_trials) if (measures := store.get(setting, trial)) is not None
     ]
-    measured = {name: summary([each[name] for each in trials]) for name in trials[0]}
+    measured = {name: summary([trial[name] for trial in trials]) for name in trials[0]}
     published = {
         name: figure for name, figure in experiment.published(setting).items() if name in measured
     }
@@ -339,7 +339,7 @@ def command_of(experiment: Experiment) -> click.Command:
 
 def _parameters(experiment: Experiment) -> list[click.Parameter]:
     synthetic = ", ".join(
-        f"{name} ({each.description})" for name, each in experiment.synthetic.items()
+        f"{name} ({data_set.description})" for name, data_set in experiment.synthetic.items()
     )
     return [
         data_option(),

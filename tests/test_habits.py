@@ -15,7 +15,7 @@ PROGRAMS = sorted(
 WITHOUT_A_NOUN = {"one", "each"}
 """names of loop variables that say nothing of what is gone through"""
 LINE_MAX = 100
-NOT_UNPACKED = ("benchmarks/", "reproduction/")
+NOT_UNPACKED = ("benchmarks/",)
 """folders in which loop variables have no nouns yet"""
 
 

@@ -159,7 +159,7 @@ def _density_tree(task: Task) -> Ints:
     low = task.box.low
     high = task.box.high
     rows = np.concatenate(task.clients)
-    client = np.repeat(np.arange(len(task.clients)), [len(each) for each in task.clients])
+    client = np.repeat(np.arange(len(task.clients)), [len(own) for own in task.clients])
     order = np.random.default_rng(task.trial).permutation(len(rows))
     tree = DensityTree(epsilon=None, low=low, high=np.where(high > low, high, low + 1.0))
     return tree.fit(rows[order], clients=client[order]).predict(task.rows)

@@ -57,7 +57,7 @@ class Case:
         centres = np.array(self.centres)
         return CaseData(
             [
-                np.concatenate([_blob(generator, *each) for each in self._blobs(rows)])
+                np.concatenate([_blob(generator, *blob) for blob in self._blobs(rows)])
                 for rows in self.rows
             ],
             centres,

@@ -265,10 +265,11 @@ def _drawn(out: Path | None, seed: int) -> dict[tuple[str, str], Clustering]:
         draw_data(data, out / "data.png")
     found: dict[tuple[str, str], Clustering] = {}
     for name in SHOWN:
-        for each in data:
-            found[name, each.name] = cluster(name, each, seed)
+        for data_set in data:
+            found[name, data_set.name] = cluster(name, data_set, seed)
         if out is not None:
-            draw_clusterings(data, [found[name, each.name] for each in data], out / f"{name}.png")
+            clusterings = [found[name, data_set.name] for data_set in data]
+            draw_clusterings(data, clusterings, out / f"{name}.png")
     return found
 
 
@@ -285,9 +286,9 @@ NO_CLUSTER_COLOUR = "#c8c8c8"
 def draw_data(data: Sequence[DataSet], path: Path) -> None:
     """The rows of each data set, coloured by client, as a PNG. Raises `MissingExtra`."""
     figure, axes = panels(1, len(data), (4.2 * len(data), 3.6))
-    for axis, each in zip(axes, data, strict=True):
-        _rows(axis, each, each.owner)
-        axis.set_title(f"{each.name}: colours are clients")
+    for axis, data_set in zip(axes, data, strict=True):
+        _rows(axis, data_set, data_set.owner)
+        axis.set_title(f"{data_set.name}: colours are clients")
     save_small(figure, path)
 
 
@@ -296,8 +297,8 @@ def draw_clusterings(
 ) -> None:
     """The clusters that one algorithm finds in each data set, as a PNG. Raises `MissingExtra`."""
     figure, axes = panels(1, len(data), (4.2 * len(data), 3.6))
-    for axis, each, clustering in zip(axes, data, clusterings, strict=True):
-        _rows(axis, each, clustering.labels)
+    for axis, data_set, clustering in zip(axes, data, clusterings, strict=True):
+        _rows(axis, data_set, clustering.labels)
         nodes = clustering.view.nodes
         edges = clustering.view.edges
         for pair in edges:
@@ -313,10 +314,12 @@ def draw_clusterings(
             else f", {clustering.rounds} round{'s' * (clustering.rounds > 1)}"
         )
         if clustering.curve is None:
-            axis.set_title(f"{each.name}: {clusters} clusters{rounds}, ARI {clustering.ari:.2f}")
+            axis.set_title(
+                f"{data_set.name}: {clusters} clusters{rounds}, ARI {clustering.ari:.2f}"
+            )
         else:
             axis.plot(*clustering.curve.T, color="black", linewidth=1.5)
-            axis.set_title(f"{each.name}: {clusters} rules{rounds}")
+            axis.set_title(f"{data_set.name}: {clusters} rules{rounds}")
     save_small(figure, path)
 
 

@@ -83,7 +83,7 @@ def rank(scores: Sequence[Mapping[str, float]], names: Sequence[str]) -> Ranking
         )
     from scipy import stats  # noqa: PLC0415 - an extra that edge clients do without
 
-    table = np.array([[each[name] for name in names] for each in scores])
+    table = np.array([[scored[name] for name in names] for scored in scores])
     n, k = table.shape
     p = float("nan")
     if k > 2:
@@ -137,8 +137,8 @@ def chance_deviations(
     figures = [
         [[printed(name, *cell, score) for score in SCORES] for name in COLUMNS] for cell in cells
     ]
-    mean = np.array([[[figure.mean for figure in each] for each in cell] for cell in figures])
-    sd = np.array([[[figure.sd for figure in each] for each in cell] for cell in figures])
+    mean = np.array([[[figure.mean for figure in column] for column in cell] for cell in figures])
+    sd = np.array([[[figure.sd for figure in column] for column in cell] for cell in figures])
     generator = np.random.default_rng(SEED)
     scale = np.sqrt(1 / trials + 1 / published.TRIALS)
     drawn = (
@@ -216,7 +216,11 @@ def scopes(epsilons: Iterable[float | None]) -> list[Scope]:
     if None in given:
         found += [Scope("IID", ("iid",), None), Scope("non-IID", ("niid",), None)]
         found.append(Scope("both", FCAC_SPLITS, None))
-    found += [Scope(f"epsilon {each:g}", FCAC_SPLITS, each) for each in given if each is not None]
+    found += [
+        Scope(f"epsilon {epsilon:g}", FCAC_SPLITS, epsilon)
+        for epsilon in given
+        if epsilon is not None
+    ]
     if len(given) > 1:
         found.append(Scope("all", FCAC_SPLITS, None, every_epsilon=True))
     return found
@@ -255,20 +259,22 @@ def as_printed(found: Sequence[Comparison]) -> list[Comparison]:
     the fifth decimal, by roundings that depend on the processor. Such scores are ties.
     """
     return [
-        each._replace(values={name: round(value, DECIMALS) for name, value in each.values.items()})
-        for each in found
+        comparison._replace(
+            values={name: round(value, DECIMALS) for name, value in comparison.values.items()}
+        )
+        for comparison in found
     ]
 
 
 def ranking(found: Sequence[Comparison], scope: Scope, names: Sequence[str]) -> Ranking:
     """The ranks of these algorithms in one scope. Raises `InvalidData`."""
-    return rank([each.values for each in found if scope.has(each)], names)
+    return rank([comparison.values for comparison in found if scope.has(comparison)], names)
 
 
 def published_mean(name: str, splits: Sequence[Split], datasets: Sequence[str]) -> float | None:
     """The mean of the ranks that the paper prints for an algorithm on these data sets; None if it
     has none."""
-    known = [key for each in datasets if (key := fcac_name(each)) is not None]
+    known = [key for dataset in datasets if (key := fcac_name(dataset)) is not None]
     if name not in published.COLUMNS or len(known) != len(datasets):
         return None
     column = published.COLUMNS.index(name)
@@ -293,7 +299,7 @@ def published_figure(
     )
     if mean is None:
         return None
-    known = tuple(fcac_name(each) or each for each in datasets)
+    known = tuple(fcac_name(dataset) or dataset for dataset in datasets)
     return Figure(mean, _chance(scope.splits, known, trials)[name])
 
 
@@ -309,10 +315,10 @@ def rank_results(
 
     `compared`: beside the printed ranks on the same data sets, with the verdict.
     """
-    datasets = list(dict.fromkeys(each.dataset for each in found))
+    datasets = list(dict.fromkeys(comparison.dataset for comparison in found))
     in_scope = {
         scope: ranking(found, scope, names)
-        for scope in scopes(dict.fromkeys(each.epsilon for each in found))
+        for scope in scopes(dict.fromkeys(comparison.epsilon for comparison in found))
     }
     first = next(iter(in_scope.values()))
     results = []
@@ -336,7 +342,7 @@ def rank_results(
 
 def complete(found: Sequence[Comparison], names: Sequence[str]) -> list[str]:
     """Return the algorithms that have a score in every comparison."""
-    return [name for name in names if all(name in each.values for each in found)]
+    return [name for name in names if all(name in comparison.values for comparison in found)]
 
 
 EXPERIMENT: Final = Experiment(

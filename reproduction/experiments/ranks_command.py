@@ -80,12 +80,12 @@ class Group:
     @property
     def scopes(self) -> list[Scope]:
         """Which of the comparisons are ranked together."""
-        return scopes(dict.fromkeys(each.epsilon for each in self.found))
+        return scopes(dict.fromkeys(comparison.epsilon for comparison in self.found))
 
     @property
     def datasets(self) -> list[str]:
         """The data sets of the comparisons."""
-        return list(dict.fromkeys(each.dataset for each in self.found))
+        return list(dict.fromkeys(comparison.dataset for comparison in self.found))
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,9 @@ def groups_of(found: Sequence[Comparison], names: Sequence[str]) -> list[Group]:
     """The groups in which these algorithms are ranked. One that does not take all of the data is in
     the last one."""
     ranked = complete(found, names)
-    shared = [each for each in found if all(name in each.values for name in names)]
+    shared = [
+        comparison for comparison in found if all(name in comparison.values for name in names)
+    ]
     groups = []
     if set(PUBLISHED) <= set(ranked):
         groups.append(Group(PAPERS, list(PUBLISHED), as_printed(found)))
@@ -260,7 +262,7 @@ def draw_ranks(rankings: Mapping[str, Ranking], path: Path) -> None:
     require_matplotlib()
     from matplotlib.figure import Figure  # noqa: PLC0415 - an extra that is needed for drawing only
 
-    heights = [_height(each) for each in rankings.values()]
+    heights = [_height(ranking) for ranking in rankings.values()]
     figure = Figure(figsize=(7.5, sum(heights)), layout="constrained")
     axes = figure.subplots(len(rankings), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axis, height, (title, ranked) in zip(axes, heights, rankings.items(), strict=True):
@@ -456,7 +458,7 @@ def _chapter(options: ReportOptions) -> Chapter:
         resume=options.store,
     )
     papers = run_contest(first)
-    datasets = {each.dataset: fcac_name(each.dataset) for each in papers.found}
+    datasets = {comparison.dataset: fcac_name(comparison.dataset) for comparison in papers.found}
     every = run_contest(
         replace(
             first,

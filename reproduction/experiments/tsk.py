@@ -105,16 +105,16 @@ def widths(inputs: Floats, centres: Floats) -> Floats:
     return np.maximum(found, WIDTH_MIN)
 
 
-def merged_rules(each: Sequence[Rules], distance: float = MERGE_DISTANCE) -> Rules:
+def merged_rules(of_clients: Sequence[Rules], distance: float = MERGE_DISTANCE) -> Rules:
     """The rules of all clients, those near each other replaced by their mean; two rules of one
     client stay two.
 
     Agglomerative clustering with complete linkage: of two groups the distance is that of their
     farthest members.
     """
-    centres = np.concatenate([one.centres for one in each])
-    spreads = np.concatenate([one.widths for one in each])
-    owner = np.repeat(np.arange(len(each)), [len(one.centres) for one in each])
+    centres = np.concatenate([rules.centres for rules in of_clients])
+    spreads = np.concatenate([rules.widths for rules in of_clients])
+    owner = np.repeat(np.arange(len(of_clients)), [len(rules.centres) for rules in of_clients])
     gaps = np.sqrt(squared_by_differences(centres, centres))
     gaps[owner[:, None] == owner] = np.inf
     groups = [[place] for place in range(len(centres))]
