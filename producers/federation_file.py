@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.config.base import DAY_S, client_name_of, given_client_name, shown_client_name
-from shoal.producers.columns import Column, Understood
+from shoal.producers.column_types import Column, Understood
 from shoal.producers.features import UNITS
 from shoal.producers.sheet import LISTED
 from shoal.producers.subjects import (

@@ -12,7 +12,8 @@ from typing import Any
 from shoal.config.base import similar_name
 from shoal.config.contract import FEATURES_MAX
 from shoal.errors import InvalidData, SettingsError
-from shoal.producers.columns import Column, Sample, Understood, understand
+from shoal.producers.column_types import Column, Sample, Understood
+from shoal.producers.columns import understand
 from shoal.producers.features import feature_names
 from shoal.producers.federation_file import Plan
 from shoal.producers.files.csv_table import CsvTable

@@ -17,7 +17,7 @@ from shoal.config.base import client_name_of
 from shoal.config.contract import parse_contract
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError
-from shoal.producers.columns import Column, Understood
+from shoal.producers.column_types import Column, Understood
 from shoal.producers.features import FEATURE_NAME_CHARS
 from shoal.producers.federation_file import (
     BOUNDS_SENTENCE,

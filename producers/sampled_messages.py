@@ -21,7 +21,9 @@ import numpy as np
 
 from shoal.config.base import similar_name
 from shoal.errors import InvalidData, SettingsError
-from shoal.producers.columns import Column, Sample, Understood, is_named, understand
+from shoal.producers.column_names import is_named
+from shoal.producers.column_types import Column, Sample, Understood
+from shoal.producers.columns import understand
 from shoal.producers.features import feature_names
 from shoal.producers.federation_file import Plan
 from shoal.producers.file_plan import (

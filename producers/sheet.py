@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import InvalidData, SettingsError
-from shoal.producers.columns import Column
+from shoal.producers.column_types import Column
 from shoal.producers.files.csv_table import CsvTable
 from shoal.producers.files.parsing import number_of
 from shoal.producers.files.tables import Table, open_table

@@ -16,7 +16,7 @@ from shoal.config.base import DAY_S
 from shoal.config.contract import HELPER_KEY_DIGITS
 from shoal.errors import SettingsError
 from shoal.privacy.base import UnitName
-from shoal.producers.columns import Sample
+from shoal.producers.column_types import Sample
 
 Concerns = Literal["nobody", "device", "client", "persons"]
 CONCERNS: Final[tuple[Concerns, ...]] = get_args(Concerns)

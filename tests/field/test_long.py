@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from shoal.errors import SettingsError
-from shoal.producers.columns import Sample, understand
+from shoal.producers.column_types import Sample
+from shoal.producers.columns import understand
 from shoal.producers.file_plan import plan_of
 from shoal.producers.files.times import TimeOptions
 from shoal.producers.messages import time_reader_of

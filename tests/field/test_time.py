@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 from shoal.errors import SettingsError
-from shoal.producers.columns import Sample, Understood, is_named, understand
+from shoal.producers.column_names import is_named
+from shoal.producers.column_types import Sample, Understood
+from shoal.producers.columns import understand
 from shoal.producers.file_plan import plan_of
 from shoal.producers.files.times import TimeOptions, TimeReader, time_reader
 from shoal.producers.kafka.settings import KafkaSourceSettings

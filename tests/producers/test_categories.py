@@ -19,7 +19,8 @@ from shoal.client_nodes.labelling.writers import CsvWriter
 from shoal.config.contract import Contract, parse_contract, range_text, value_text
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError
-from shoal.producers.columns import Sample, understand
+from shoal.producers.column_types import Sample
+from shoal.producers.columns import understand
 from shoal.producers.files.form import FileForm
 from shoal.producers.files.replay import Columns, Replay
 from shoal.producers.files.split import split_of

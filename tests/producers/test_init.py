@@ -18,7 +18,8 @@ from shoal.config.base import client_name_of
 from shoal.config.settings import load_config
 from shoal.errors import InvalidData, SettingsError, ShoalError
 from shoal.privacy.imperfect import step_of
-from shoal.producers.columns import Sample, understand
+from shoal.producers.column_types import Sample
+from shoal.producers.columns import understand
 from shoal.producers.features import bounds_of, unit_of
 from shoal.producers.files.source import FILES, PLAIN_REPLAY, FilesSettings, with_settings
 from shoal.producers.files.times import TimeOptions

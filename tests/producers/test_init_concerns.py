@@ -19,7 +19,7 @@ from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError, ShoalError
 from shoal.privacy.formal import EPSILON_WEAK
 from shoal.producers import sampled_messages
-from shoal.producers.columns import Sample
+from shoal.producers.column_types import Sample
 from shoal.producers.files.source import FilesSettings
 from shoal.producers.init_command import init_command
 from shoal.producers.producer_command import producer
