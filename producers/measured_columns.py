@@ -180,7 +180,10 @@ def _rises(numbers: Floats) -> bool:
 
 
 def counts_rows(cells: Cells) -> bool:
-    # It may begin again for each client: nearly all steps are the same, not all of them.
+    """Whether a column counts the rows of its table: nearly all of its steps are the same.
+
+    Not all of them are, as it may begin again for each client.
+    """
     steps = np.diff(cells.head)
     if len(steps) < ROWS_COUNTED:
         return False
