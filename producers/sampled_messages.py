@@ -44,7 +44,7 @@ from shoal.transports.kafka.settings import KafkaSettings
 MESSAGES_MAX = 4000
 ENOUGH = 200
 """messages after which a Kafka topic is not waited for"""
-# Whoever may publish chooses how deep objects are nested, and `_flatten` calls itself for each.
+# Publishers choose how deep objects are nested, and `_flatten` calls itself for each.
 DEPTH_MAX = 8
 UNREAD_MAX = 12
 """most fields that are listed as not read"""

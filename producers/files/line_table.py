@@ -48,7 +48,7 @@ class LineTable:
                 " time as one reading, from lines after each other: sort -s -k3,3 -k1,1"
                 f" {path.name}"
             )
-        # Of one measurement alone the name says nothing.
+        # The name of the only measurement tells no columns apart.
         for measurement, name in fields:
             names[name if len(measurements) == 1 else f"{measurement}.{name}"] = None
         self.columns = tuple(names)

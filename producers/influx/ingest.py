@@ -149,7 +149,7 @@ class InfluxIngest:
             client = client_name_of(parsed.client)
             if self._only is not None and client != self._only:
                 return None
-            # Whoever may write can name clients without end, and each has a folder and a log.
+            # A writer can name clients without end, and each has a folder and a log.
             if client not in self._publishers and len(self._publishers) >= CLIENTS_MAX:
                 self._rejected.add("crowded", "influx")
                 return None

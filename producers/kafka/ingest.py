@@ -277,8 +277,7 @@ class KafkaIngest:
         client = client_name_of(text)
         if self._only is not None and client != self._only:
             return None
-        # Whoever may write to the topic can name clients without end, and each has a folder and a
-        # log.
+        # A writer of the topic can name clients without end, and each has a folder and a log.
         if client not in self._logs and not self._has_room(client, text):
             self._reject("crowded", record)
             return None

@@ -27,7 +27,7 @@ from shoal.privacy.base import Missing
 from shoal.producers.messages import SensorValues, values_with_gaps
 from shoal.saved_state import SavedState
 
-# Times are those of messages, so that whoever publishes could open readings without end.
+# Times are those of messages, so that a publisher could open readings without end.
 GROUPS_MAX = 1000
 """most open readings; above it the oldest one is closed"""
 

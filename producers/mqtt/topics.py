@@ -92,7 +92,7 @@ class TopicTable:
         if topic in self.filters:
             return self.filters[topic]
         if topic not in self._found:
-            # Whoever may publish chooses topics, so that their number has a limit.
+            # Publishers choose topics, so that their number has a limit.
             if len(self._found) >= TOPICS_MAX:
                 self._found.clear()
             self._found[topic] = self._matching(topic.split("/"))

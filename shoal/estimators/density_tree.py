@@ -86,8 +86,8 @@ class DensityTree(IdentityEstimator):
         Number of virtual clients; row i of the stream is read by client i mod `clients`.
     random_state : int or None, default=None
         None: the noise is a function of a secret key, drawn when learning begins. A number makes
-        the same noise in every run; whoever knows it can remove the noise, so a warning says that
-        it protects nothing.
+        the same noise in every run; with it anyone can remove the noise, so a warning says that it
+        protects nothing.
     leaves_max, grow_readings, cut_significance, depth, filled, finest, decay, oblique_axes
         Options of the algorithm, see docs/reference/algorithms.md.
     verbose : bool, default=False

@@ -393,9 +393,9 @@ class Ledger:
         seconds; None: it has none. It is on the disk when this returns. False, and nothing is
         charged, where some account's budget would then be exceeded by all accounts of the ledger
         together: rhos of all that is made from the same readings add up, and each budget is a
-        promise on all of them, whoever spends. `is_published`: charge it in any case. A charge
-        leaves a span when the clock says so and as many windows have passed (`pass_windows`): a
-        clock that was set ahead frees nothing.
+        promise on all of them, whichever account spends. `is_published`: charge it in any case. A
+        charge leaves a span when the clock says so and as many windows have passed
+        (`pass_windows`): a clock that was set ahead frees nothing.
         """
         with self._transaction() as file:
             known = file.execute(

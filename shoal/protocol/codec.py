@@ -44,7 +44,8 @@ class StoredPart:
     """A part of a value that does not change while other parts do, such as one of many answers.
 
     `pack` puts its value in its place, or a reference where `refer` stores the part elsewhere. Two
-    parts are the same only if they are one object, so whoever changes the value makes a new part.
+    parts are the same only if they are one object, so a caller that changes the value makes a new
+    part.
     """
 
     __slots__ = ("value",)

@@ -209,8 +209,7 @@ def _text(value: Any) -> str:
 
 def _printable(line: str) -> str:
     """A line from a message, for a terminal."""
-    # Whoever can write to the log chooses its characters: an escape sequence must not reach a
-    # terminal.
+    # A writer to the log chooses its characters: an escape sequence must not reach a terminal.
     shown = line if line.isprintable() else ascii(line)[1:-1]
     if len(shown) > SHOWN_CHARACTERS_MAX:
         return f"{shown[:SHOWN_CHARACTERS_MAX]}..."

@@ -754,10 +754,10 @@ def test_a_cluster_is_that_of_the_client_from_which_nearly_all_its_readings_come
     recorder.count(attribution(START + PLACES_S, "pump-2", {0: 30}, 3))
     restored = Recorder(plant(), "clusters", NOTHING_PUBLISHED)
     restored.restore(unpack(pack(recorder.state())))
-    for one in (recorder, restored):
-        assert one.feeding_client(7) == "pump-7", "of 90 %, in the bin before the newest"
-        assert not one.feeding_client(0)
-        assert not one.feeding_client(8), "which has no readings"
+    for kept in (recorder, restored):
+        assert kept.feeding_client(7) == "pump-7", "of 90 %, in the bin before the newest"
+        assert not kept.feeding_client(0)
+        assert not kept.feeding_client(8), "which has no readings"
     recorder.count(attribution(START + PLACES_S, "pump-2", {7: 1}, 4))
     assert not recorder.feeding_client(7)
 
@@ -1013,14 +1013,14 @@ def test_a_history_that_begins_again_holds_nothing_of_before(tmp_path: Path) -> 
     recorder.begin_again()
     restored = Recorder(plant(), "clusters", NOTHING_PUBLISHED)
     restored.restore(recorder.state())
-    for one in (recorder, restored):
-        one.count(attribution(START, "cellar", {0: 2}, 1))
-        assert one.begins_again
-        fine, *_, names = one.take_changed(1)
+    for kept in (recorder, restored):
+        kept.count(attribution(START, "cellar", {0: 2}, 1))
+        assert kept.begins_again
+        fine, *_, names = kept.take_changed(1)
         assert isinstance(fine, HistoryBin)
         assert isinstance(names, HistoryNames)
         assert (pairs(fine.clients), names.clients) == ([(0, 2)], ["cellar"])
-        assert not one.begins_again
+        assert not kept.begins_again
 
 
 def test_the_history_of_a_client_that_is_unlearned_is_removed_from_the_log_and_the_file(

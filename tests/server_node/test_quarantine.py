@@ -238,7 +238,7 @@ def test_the_command_quarantines_lists_and_releases(tmp_path: Path) -> None:
     )
     site.run()
     shown = json.loads(run_shoal(tmp_path, "quarantine", "list", "--json").stdout)["quarantined"]
-    assert [(one["client"], one["client_name"], one["detail"]) for one in shown] == [
+    assert [(entry["client"], entry["client_name"], entry["detail"]) for entry in shown] == [
         ("cellar", "Keller Süd", "strange"),
         ("list", "", "its name is no way out"),
     ]

@@ -188,8 +188,8 @@ class RegimesAggregator:
     """Adds up what the clients of a region answer, and tells when all of them have answered.
 
     Clients answer what the upstream federation asks, whose snapshots their region publishes. Sums
-    over clients are the same whoever adds them up, but for the order: counts to the last bit, real
-    numbers up to rounding.
+    over clients are the same wherever they are added up, but for the order: counts to the last
+    bit, real numbers up to rounding.
     """
 
     def __init__(self, options: Mapping[str, Any], dimensions: int) -> None:
