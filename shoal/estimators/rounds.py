@@ -491,8 +491,8 @@ class KFED(RoundsEstimator):
     average : {"weighted", "unweighted"}, default="weighted"
         Whether the server weights centres by their rows; "unweighted" is the paper's.
     pick : {"seeded", "farthest"}, default="seeded"
-        How the server starts: by k-means++, the best of ten starts; or, as in the paper, from the
-        first client's centres and then the farthest ones.
+        How the server starts: by k-means++, the best of up to ten starts; or, as in the paper, from
+        the first client's centres and then the farthest ones.
     random_state : int, default=0
     scale : {"bounds", "robust"} or None, default=None
         None: rows as they are, so that the feature with the widest spread decides distances.

@@ -14,7 +14,7 @@ from shoal.algorithms.rounds.fcm import FCM
 from shoal.algorithms.rounds.ffcm import FFCM
 from shoal.algorithms.rounds.gmm import GMM, mixing_weights
 from shoal.algorithms.rounds.gmm_local import GMM_LOCAL
-from shoal.algorithms.rounds.kfed import KFED
+from shoal.algorithms.rounds.kfed import KFED, STARTS, starts_for
 from shoal.algorithms.rounds.kmeans import KMEANS
 from shoal.algorithms.rounds.kmeans_local import KMEANS_LOCAL
 from shoal.algorithms.rounds.mufc import MUFC
@@ -420,3 +420,9 @@ def test_averaging_loses_components_that_sums_keep_when_clients_lack_them() -> N
         < 0.3
         < matched_distance(CORNERS, naive["centre"])
     )
+
+
+def test_kfed_starts_less_often_where_a_start_takes_long() -> None:
+    assert starts_for(np.zeros((200, 8)), 20) == STARTS
+    assert 1 < starts_for(np.zeros((600, 8)), 300) < STARTS
+    assert starts_for(np.zeros((100_000, 8)), 500) == 1

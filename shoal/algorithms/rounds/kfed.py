@@ -57,6 +57,9 @@ SEPARATION: Final = 3.0
 SERVER_STEPS: Final = 300
 STARTS: Final = 10
 """starts by k-means++, of which the one of least inertia counts: single ones miss clusters"""
+STARTS_WORK_MAX: Final = 4_000_000
+"""points x clusters x features of all starts together: hundreds of clusters of many clients get
+fewer starts, one at least, as a server combines again with each answer that it keeps"""
 
 
 class KFedOptions(OneShotOptions):
@@ -70,8 +73,8 @@ class KFedOptions(OneShotOptions):
     )
     pick: Pick = option(
         "seeded",
-        "how the server starts: by k-means++, the best of ten starts; or, as in the paper, from "
-        "the first client's centres and then the farthest from all",
+        "how the server starts: by k-means++, the best of up to ten starts; or, as in the paper, "
+        "from the first client's centres and then the farthest from all",
     )
 
 
@@ -159,9 +162,14 @@ def combine(params: Params, answers: Sequence[Stats]) -> Params:
         centres, _ = lloyd(points, first, SERVER_STEPS, 0.0, weights)
     else:
         seed = read_int(params, "seed", 0)
-        centres = best_kmeans(points, k, seed, STARTS, SERVER_STEPS, weights)
+        centres = best_kmeans(points, k, seed, starts_for(points, k), SERVER_STEPS, weights)
     # A cluster keeps its number over rounds, whatever order Lloyd has found it in.
     return keep_order(params, centres, assign(points, centres, count)[0])
+
+
+def starts_for(points: Floats, k: int) -> int:
+    """Number of starts for the centres (n, d) of all clients."""
+    return max(1, min(STARTS, STARTS_WORK_MAX // (points.size * k)))
 
 
 def _farthest(points: Floats, begun: int, k: int) -> Floats:
