@@ -77,7 +77,7 @@ from tests.forked_python import nodes
 from tests.house.rounds_federation import KMEANS, create_rounds_federation, run_in_rounds
 from tests.house.small_federation import CLIENTS, clock
 from tests.server_node.server_fixture import ServerFixture
-from tests.small_plant import an_update, nodes_at, plant
+from tests.small_plant import an_update, plant
 
 START = 1_000_000_800
 """a time at which a bin of both widths begins"""
@@ -192,7 +192,7 @@ def test_readings_of_a_time_without_clusters_are_those_of_none_once_they_are_man
     """They wait for the first cluster, over a kill of the server too, but not in any number."""
     site = site_in(tmp_path)
     updates = updates_at(site, *(START for _ in range(UPDATES_MAX)))
-    empty = nodes_at(np.empty((0, 2)))
+    empty = {"weight": np.empty((0, 2)), "count": np.empty(0, np.int64)}
     updates = [replace(update, arrays=empty) for update in updates]
     site.send(*updates[:9])
     site.run()
@@ -209,7 +209,7 @@ def test_an_update_without_readings_and_a_server_without_updates_make_no_bins(
     site = site_in(tmp_path)
     site.run()
     assert bins_of(site) == []
-    nothing = nodes_at(np.empty((0, 2)))
+    nothing = {"weight": np.empty((0, 2)), "count": np.empty(0, np.int64)}
     site.send(an_update(site.contract, arrays=nothing, readings=0))
     site.run()
     assert bins_of(site) == []

@@ -13,14 +13,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from shoal.algorithms.fcac.art_network import ArtNetwork, NetworkState, Step
 from shoal.algorithms.fcac.ca_plus import parts_of
-from shoal.algorithms.fcac.counted_places import CountedPlaces, CountedPlacesState
 from shoal.algorithms.fcac.edges import Edges, Origins, OriginsState
 from shoal.algorithms.streaming import Arrays, Contribution, Rows, check_rows, counted_points
 from shoal.algorithms.view import ClusteringView, NearestPoint
@@ -123,10 +122,6 @@ def predictor(snapshot: Arrays) -> NearestPoint:
 def view(snapshot: Arrays) -> ClusteringView:
     """View of the nodes, the edges between them, and the clusters, which are the connected
     components."""
-    counted: Floats | None = None
-    # Rows that a server learns itself are of no client, and are not counted.
-    if snapshot["counted"].any():
-        counted = np.maximum(snapshot["counted"], 0.0)
     return ClusteringView.from_nodes(
         snapshot["weight"],
         snapshot["count"],
@@ -136,7 +131,6 @@ def view(snapshot: Arrays) -> ClusteringView:
         centres=snapshot["centre"],
         centre_mass=snapshot["centre_weight"],
         bandwidth=snapshot["sigma"],
-        counted=counted,
         joins_nodes=True,
     )
 
@@ -145,8 +139,6 @@ def view(snapshot: Arrays) -> ClusteringView:
 class CaefcState(NetworkState):
     """What CAEFC has learnt."""
 
-    version: ClassVar[int] = 3
-
     edge: Annotated[Ints, IntArray("edges", 2)]
     """positions of two nodes, the smaller one first"""
     edge_age: Annotated[Ints, IntArray("edges", least=1)]
@@ -154,7 +146,6 @@ class CaefcState(NetworkState):
     deleted_age_sum: int
     origins: OriginsState | None
     """None where no client's share is bounded"""
-    counted: CountedPlacesState
 
     def check(self) -> None:
         super().check()
@@ -171,7 +162,6 @@ class CAEFC(ArtNetwork):
         super()._reset()
         self._edges = Edges()
         self._origins = Origins() if self.options.client_share_max < 1 else None
-        self._counted = CountedPlaces(self._width or 0, self.options.nodes_max)
 
     @property
     def n_deleted_edges(self) -> int:
@@ -241,11 +231,6 @@ class CAEFC(ArtNetwork):
         if weights:
             order = np.concatenate(feed_order(counts, permute))
             self._learn(np.concatenate(weights)[order], self._clients_of(contributions, order))
-            for contribution in contributions:
-                # Who makes contributions without an update, as the paper's experiments, has none.
-                if "won" in contribution.arrays:
-                    arrays = contribution.arrays
-                    self._counted.add(arrays["weight"], arrays["won"])
 
     def _clients_of(self, contributions: Sequence[Contribution], order: Ints) -> Sequence[str]:
         """Who contributed each node in this order; empty unless `client_share_max` asks for it."""
@@ -279,19 +264,7 @@ class CAEFC(ArtNetwork):
             "edge_age": edge_age,
             "centre": centre,
             "centre_weight": centre_weight,
-            "counted": self._counted_in(cluster, n_clusters),
         }
-
-    def _counted_in(self, cluster: Ints, n_clusters: int) -> Floats:
-        """cluster (k,) of each node -> (c,) readings of clients, by the cluster of the nearest
-        node."""
-        nodes = self._nodes
-        counted = np.zeros(n_clusters)
-        if n_clusters:
-            with ignore_underflow():
-                own = cluster[nearest(self._counted.place, nodes.weights, nodes.mean_sigma)]
-            np.add.at(counted, own, self._counted.readings)
-        return counted
 
     def _create_node(self, row: Floats) -> None:
         super()._create_node(row)
@@ -408,15 +381,12 @@ class CAEFC(ArtNetwork):
             n_deleted_edges=self._edges.n_deleted,
             deleted_age_sum=self._edges.deleted_age_sum,
             origins=origins,
-            counted=self._counted.state(),
         )
 
     def _restore_from(self, saved: NetworkState) -> None:
         assert isinstance(saved, CaefcState)
         super()._restore_from(saved)
         k = self._nodes.size
-        require(saved.counted.place.shape[1] == (self._width or 0), "counted is of other features")
-        self._counted.restore(saved.counted)
         self._edges.n_deleted = saved.n_deleted_edges
         self._edges.deleted_age_sum = saved.deleted_age_sum
         if self._origins is not None:
