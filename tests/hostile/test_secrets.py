@@ -94,13 +94,14 @@ def test_no_option_and_no_setting_takes_a_secret_itself() -> None:
 
 
 def test_no_process_leaves_a_dump_of_its_memory() -> None:
-    ask = (
-        "from shoal.cli.main import main; import resource, sys; sys.argv = ['shoal', 'check',"
-        " '--example']"
+    program = (
+        "from shoal.cli.main import main; import atexit, resource, sys\n"
+        "sys.argv = ['shoal', 'check', '--example']\n"
+        "atexit.register(lambda: print(resource.getrlimit(resource.RLIMIT_CORE)[0]))\n"
+        "main()\n"
     )
-    end = "print(resource.getrlimit(resource.RLIMIT_CORE)[0])"
     run = subprocess.run(
-        [sys.executable, "-c", f"{ask}\ntry: main()\nfinally: {end}"],
+        [sys.executable, "-c", program],
         capture_output=True,
         text=True,
         check=False,

@@ -133,6 +133,8 @@ ESTIMATORS = {
 }
 
 
+# The service starts from random centres as well, and does not warn.
+@pytest.mark.filterwarnings("ignore:. of 3 centres have no rows:UserWarning")
 @pytest.mark.parametrize("algorithm", rounds_names())
 def test_the_estimator_gives_the_numbers_of_the_service(algorithm: str, ended: Path) -> None:
     """With the same initial parameters, bounds and policy."""

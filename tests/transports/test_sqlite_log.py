@@ -71,7 +71,7 @@ def test_a_read_at_the_end_asks_only_whether_the_file_has_changed(path: Path) ->
             assert statements == ["PRAGMA data_version"]
 
 
-@pytest.mark.parametrize(("quiet_s", "looks_min", "looks_max"), [(0.0, 20, 200), (60.0, 1, 5)])
+@pytest.mark.parametrize(("quiet_s", "looks_min", "looks_max"), [(0.0, 6, 200), (60.0, 1, 5)])
 def test_a_reader_of_a_quiet_log_looks_four_times_a_second_and_one_of_a_busy_log_often(
     path: Path, quiet_s: float, looks_min: int, looks_max: int
 ) -> None:
@@ -82,7 +82,8 @@ def test_a_reader_of_a_quiet_log_looks_four_times_a_second_and_one_of_a_busy_log
         log._read_s -= quiet_s
         log._connection.set_trace_callback(statements.append)
         log.read(TOPIC, {0: 0}, timeout_s=0.5)
-    # Two of them are before the first wait, and after the last one.
+    # Two of them are before the first wait, and after the last one. A loaded machine takes fewer
+    # than a quiet one of a busy log, which takes a hundred; four a second are 5 at most.
     assert looks_min <= statements.count("PRAGMA data_version") <= looks_max
 
 
