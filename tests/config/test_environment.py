@@ -31,6 +31,7 @@ from shoal.config.settings import (
 )
 from shoal.errors import SettingsError
 from shoal.producers.files.source import FilesSettings
+from shoal.producers.influx.settings import InfluxSettings
 from shoal.producers.kafka.settings import KafkaSourceSettings
 from shoal.producers.mqtt.settings import MqttSettings
 from tests.federation_text import federation_text
@@ -42,6 +43,7 @@ FORMS = {
     "host": HostSettings,
     "server": ServerSettings,
     "files": FilesSettings,
+    "influx": InfluxSettings,
     "kafka": KafkaSourceSettings,
     "mqtt": MqttSettings,
     "replica": ReplicaSettings,
