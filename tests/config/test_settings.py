@@ -55,7 +55,8 @@ def test_settings_are_not_part_of_the_contract(tmp_path: Path) -> None:
     [
         (
             "[clients]",
-            f"unknown section [clients]; there are {', '.join(SECTIONS)}, files, influx, kafka, mqtt",
+            f"unknown section [clients]; there are {', '.join(SECTIONS)}, files, influx, kafka,"
+            " mqtt",
         ),
         ("[[client]]", "[client] is not a table"),
         (
