@@ -32,15 +32,15 @@ def source_described(config: Config) -> MessageSource:
     """The one source of messages that the federation file describes. Raises `SettingsError`."""
     of_messages = [source for source in source_types() if isinstance(source, MessageSource)]
     described = [source for source in of_messages if source.is_described(config)]
-    sections = " and ".join(f"[{source.name}]" for source in described or of_messages)
+    names = [f"[{source.name}]" for source in described or of_messages]
     if not described:
         raise SettingsError(
             "name the files to read, or say in the federation file where messages come from: it"
-            f" has no {sections.replace(' and ', ' or ')}"
+            f" has no {', '.join(names[:-1])} or {names[-1]}"
         )
     if len(described) > 1:
         raise SettingsError(
-            f"{sections} are sources, and `shoal run` reads one: start `shoal server`,"
+            f"{' and '.join(names)} are sources, and `shoal run` reads one: start `shoal server`,"
             " `shoal host` and a `shoal producer` for each instead"
         )
     return described[0]

@@ -176,7 +176,7 @@ def test_sensors_of_mqtt_are_clustered_while_they_send(mosquitto_port: int, fold
 @pytest.mark.parametrize(
     ("tables", "arguments", "message"),
     [
-        ({}, [], r"name the files to read, .* has no \[kafka\] or \[mqtt\]"),
+        ({}, [], r"name the files to read, .* has no \[influx\], \[kafka\] or \[mqtt\]"),
         (
             {
                 "kafka": {"address": "kafka://127.0.0.1:1", "topic": "t", "client": "device"},
