@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from shoal.client_nodes.monitoring import READING_RESULTS
+from shoal.telemetry.metrics import client_info
 
 if TYPE_CHECKING:
     from shoal.client_nodes.hosted_client import HostedClient
@@ -60,13 +61,7 @@ class HostMetrics:
             ["client"],
             registry=self.registry,
         )
-        self.client_info = Gauge(
-            "shoal_client_info",
-            "1, with the name that a client's owner gave it ([server.client_names]): joined by "
-            "client to the other metrics of clients",
-            ["client", "name"],
-            registry=self.registry,
-        )
+        self.client_info = client_info(self.registry)
         self.records = Counter(
             "shoal_host_records",
             "Records of the log of a site, which has the readings of all its clients, by result:"

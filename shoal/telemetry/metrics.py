@@ -45,6 +45,17 @@ LATENCY_BUCKETS_S = (
 LEARN_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
+def client_info(registry: CollectorRegistry) -> Gauge:
+    """The names that owners gave to clients, in the metrics of a server and of a host."""
+    return Gauge(
+        "shoal_client_info",
+        "1, with the name that a client's owner gave it ([server.client_names]): joined by "
+        "client to the other metrics of clients",
+        ["client", "name"],
+        registry=registry,
+    )
+
+
 class PutOff:
     """Work on metrics that is put off until they are read: a collector that is asked before all
     others."""
@@ -438,13 +449,7 @@ class ServerMetrics(ProcessMetrics):
             ["client"],
             registry=self.registry,
         )
-        self.client_info = Gauge(
-            "shoal_client_info",
-            "1, with the name that a client's owner gave it ([server.client_names]): joined by "
-            "client to the other metrics of clients",
-            ["client", "name"],
-            registry=self.registry,
-        )
+        self.client_info = client_info(self.registry)
         self.client_unlikeness = Gauge(
             "shoal_client_unlikeness",
             "Total variation distance of a client's shares of clusters to those of the most "
