@@ -77,7 +77,7 @@ def measured_cycles(series: int) -> Iterator[dict[str, Any]]:
     the variance."""
     rng = np.random.default_rng(SEED)
     phases = DAY_S // PLACES_S
-    swings = {f"{one:g}": one for one in CORRELATIONS} | {
+    swings = {f"{correlation:g}": correlation for correlation in CORRELATIONS} | {
         "a period of 25 h": None,
         "a day that wanders": None,
     }
@@ -104,8 +104,8 @@ def measured_cycles(series: int) -> Iterator[dict[str, Any]]:
                 "without": name,
                 "false": {str(level): float(np.mean(chance[0] < level)) for level in LEVELS[:2]},
                 "found": {
-                    str(share): float(np.mean(one < LEVELS[1]))
-                    for share, one in zip(CYCLES, chance[1:], strict=True)
+                    str(share): float(np.mean(p < LEVELS[1]))
+                    for share, p in zip(CYCLES, chance[1:], strict=True)
                 },
             }
 

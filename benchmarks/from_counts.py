@@ -193,13 +193,13 @@ def _key(seed: int) -> bytes:
 
 
 def _markdown(measured: list[dict[str, Any]], made_by: str, machine: dict[str, Any]) -> str:
-    columns = list(dict.fromkeys((one["method"], one["epsilon"]) for one in measured))
+    columns = list(dict.fromkeys((cell["method"], cell["epsilon"]) for cell in measured))
     lines = []
-    for name, d in dict.fromkeys((one["family"], one["d"]) for one in measured):
+    for name, d in dict.fromkeys((cell["family"], cell["d"]) for cell in measured):
         here = {
-            (one["method"], one["epsilon"]): one
-            for one in measured
-            if (one["family"], one["d"]) == (name, d)
+            (cell["method"], cell["epsilon"]): cell
+            for cell in measured
+            if (cell["family"], cell["d"]) == (name, d)
         }
         true = next(iter(here.values()))["true"]
         cells = [

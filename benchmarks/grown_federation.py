@@ -145,24 +145,28 @@ def cost_of(size: Size, folder: Path) -> Cost:
                     upstream_s += stepped_s(copy) + stepped_s(above.server.step)
             federations.append(federation)
         nodes, clusters = _sizes((above or federations[0]).server)
-        absorbed = sum(absorbed_by(each.server) for each in federations)
+        absorbed = sum(absorbed_by(federation.server) for federation in federations)
         if absorbed != size.readings_total:
             raise RuntimeError(f"{absorbed} readings absorbed of {size.readings_total}")
-    clients = sum(_folder_bytes(each.config.client.folder) for each in federations)
-    readings = sum(_folder_bytes(each.config.client.folder, "readings.db*") for each in federations)
+    clients = sum(_folder_bytes(federation.config.client.folder) for federation in federations)
+    readings = sum(
+        _folder_bytes(federation.config.client.folder, "readings.db*") for federation in federations
+    )
     return Cost(
-        client_s=sum(each.client_s for each in federations),
-        server_s=sum(each.server_s for each in federations),
+        client_s=sum(federation.client_s for federation in federations),
+        server_s=sum(federation.server_s for federation in federations),
         upstream_s=upstream_s,
         memory_mib=footprint_of(_own_process()).peak_mib,
         client_bytes=clients - readings,
         readings_bytes=readings,
-        server_bytes=sum(_folder_bytes(each.config.server.folder) for each in federations),
-        log_bytes=sum(
-            _folder_bytes(each.config.server.folder.parent, LOG_FILES, False)
-            for each in federations
+        server_bytes=sum(
+            _folder_bytes(federation.config.server.folder) for federation in federations
         ),
-        update_bytes=sum(_update_bytes(each.config) for each in federations),
+        log_bytes=sum(
+            _folder_bytes(federation.config.server.folder.parent, LOG_FILES, False)
+            for federation in federations
+        ),
+        update_bytes=sum(_update_bytes(federation.config) for federation in federations),
         absorbed=absorbed,
         nodes=nodes,
         clusters=clusters,

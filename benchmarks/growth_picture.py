@@ -30,7 +30,7 @@ def draw(result: dict[str, Any], picture: Path) -> None:
         sizes = [point["size"] for point in axis["points"]]
         for cost, (colour, label) in COLOURS.items():
             costs = [point[cost] for point in axis["points"]]
-            relative = [each / max(costs[0], 1e-9) for each in costs]
+            relative = [value / max(costs[0], 1e-9) for value in costs]
             panel.plot(
                 sizes, relative, color=colour, label=label, marker="o", markersize=3, linewidth=1.5
             )

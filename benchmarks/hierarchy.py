@@ -121,10 +121,10 @@ def load(folder: Path, name: str) -> tuple[Floats, Ints]:
         head, *lines = csv.reader(file)
     lines = lines[:: max(1, len(lines) // ROWS_MAX)]
     features = [column for column, title in enumerate(head) if title not in (*EXTRA, "label")]
-    labels = np.unique([one[head.index("label")] for one in lines], return_inverse=True)[1].astype(
-        np.int64
-    )
-    rows = np.array([[float(one[column]) for column in features] for one in lines])
+    labels = np.unique([line[head.index("label")] for line in lines], return_inverse=True)[
+        1
+    ].astype(np.int64)
+    rows = np.array([[float(line[column]) for column in features] for line in lines])
     low = rows.min(axis=0)
     high = rows.max(axis=0)
     return (rows - low) / np.where(high > low, high - low, 1.0), labels
@@ -134,11 +134,11 @@ def line(name: str, flat: Sequence[Outcome], levels: Sequence[Outcome]) -> list[
     """One row of the table."""
 
     def shown(outcomes: Sequence[Outcome]) -> list[str]:
-        ari = [one.ari for one in outcomes]
+        ari = [outcome.ari for outcome in outcomes]
         return [
             f"{np.mean(ari):.3f} ({np.std(ari):.3f})",
-            f"{np.mean([one.clusters for one in outcomes]):.1f}",
-            f"{np.mean([one.inputs for one in outcomes]):.0f}",
+            f"{np.mean([outcome.clusters for outcome in outcomes]):.1f}",
+            f"{np.mean([outcome.inputs for outcome in outcomes]):.0f}",
         ]
 
     return [name, *shown(flat), *shown(levels), "yes" if holds(flat, levels) else "no"]
@@ -146,8 +146,8 @@ def line(name: str, flat: Sequence[Outcome], levels: Sequence[Outcome]) -> list[
 
 def holds(flat: Sequence[Outcome], levels: Sequence[Outcome]) -> bool:
     """Whether two levels lose no more than the spread of the flat federation over its seeds."""
-    before = [one.ari for one in flat]
-    after = [one.ari for one in levels]
+    before = [outcome.ari for outcome in flat]
+    after = [outcome.ari for outcome in levels]
     return bool(np.mean(after) >= np.mean(before) - np.std(before))
 
 
@@ -199,7 +199,7 @@ def markdown(result: dict[str, Any]) -> str:
         "within its spread",
     ]
     streams = {
-        name: [[Outcome(**one) for one in runs] for runs in kinds.values()]
+        name: [[Outcome(**run) for run in runs] for runs in kinds.values()]
         for name, kinds in result["streams"].items()
     }
     seeds = len(next(iter(streams.values()))[0])

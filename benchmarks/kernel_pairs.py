@@ -306,7 +306,7 @@ def summary(pairs: list[dict[str, Any]]) -> list[list[str]]:
         for d in sorted({pair["d"] for pair in pairs}):
             gains = [pair["gain"] for pair in pairs if pair["kernel"] == kernel and pair["d"] == d]
             line.append(
-                " to ".join(dict.fromkeys(f"×{rounded(each)}" for each in (min(gains), max(gains))))
+                " to ".join(dict.fromkeys(f"×{rounded(gain)}" for gain in (min(gains), max(gains))))
                 if gains
                 else ""
             )

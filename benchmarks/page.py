@@ -179,7 +179,7 @@ def main(quick: bool, out: Path) -> None:
         "updates": updates,
         "goal": {
             "ms": GOAL_MS,
-            "reached": all(each["ms"]["median"] < GOAL_MS for each in found.values()),
+            "reached": all(interaction["ms"]["median"] < GOAL_MS for interaction in found.values()),
         },
     }
     write(out, "page", result, markdown(result))
@@ -211,7 +211,7 @@ def measure(tab: Tab, act: Callable[[Tab, int], None], turns: int) -> dict[str, 
     frames = tab.value_of("measured.frames.splice(0)")
     return {
         "ms": spread(times),
-        "over_goal": sum(each >= GOAL_MS for each in times),
+        "over_goal": sum(milliseconds >= GOAL_MS for milliseconds in times),
         "long_frames": len(frames),
         "longest_frame": max(frames, default=None),
         "slowest_functions": slowest,
@@ -320,7 +320,7 @@ def history(contract: Contract, folder: Path) -> HistoryReader:
                     else []
                 )
                 bins.append(HistoryBin.of(*origin, width, start, 1, flat(parts), flat(sent), cells))
-        store.apply([HistoryRecord(one.record_key, one) for one in bins])
+        store.apply([HistoryRecord(message.record_key, message) for message in bins])
     store.close()
     return HistoryReader(folder / HISTORY_FILE)
 
@@ -336,12 +336,16 @@ def markdown(result: dict[str, Any]) -> str:
     lines = [
         [
             name,
-            *(rounded(each["ms"][which]) for which in ("median", "high")),
-            f"{each['over_goal']} of {shown['turns']}",
-            ", ".join(f"{one['name']} {one['ms']:.1f}" for one in each["slowest_functions"][:3]),
+            *(rounded(interaction["ms"][which]) for which in ("median", "high")),
+            f"{interaction['over_goal']} of {shown['turns']}",
+            ", ".join(
+                f"{function['name']} {function['ms']:.1f}"
+                for function in interaction["slowest_functions"][:3]
+            ),
         ]
-        for name, each in result["interactions"].items()
+        for name, interaction in result["interactions"].items()
     ]
+    long_frames = sum(interaction["long_frames"] for interaction in result["interactions"].values())
     return "\n".join(
         [
             f"# The live page in a browser\n\nMade by `{result['made_by']}`; do not edit.\n",
@@ -356,7 +360,7 @@ def markdown(result: dict[str, Any]) -> str:
                 " it, which comes up to 17 ms later by itself; of a zoom or a move the frame that"
                 " shows what was chosen, as bands and nodes come with the server's answer. Frames"
                 " over 50 ms in all turns:"
-                f" {sum(each['long_frames'] for each in result['interactions'].values())}. Where:"
+                f" {long_frames}. Where:"
                 " milliseconds of a turn within these functions, by a profile of other turns.\n"
             ),
             (

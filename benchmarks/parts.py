@@ -93,12 +93,12 @@ def measured(rows: Floats) -> dict[str, Any]:
         counts["snapshots"] += 1
         counts["one"] += int(len(view.centres) == 1)
         counts["with"] += bool(found)
-        counts["numbers"] += bool(before) and [one.number for one in found] != [
-            one.number for one in before
+        counts["numbers"] += bool(before) and [part.number for part in found] != [
+            part.number for part in before
         ]
         if found and len(found) == len(before):
             counts["names"] += sum(
-                one.label != other.label for one, other in zip(found, before, strict=True)
+                part.label != other.label for part, other in zip(found, before, strict=True)
             )
             moved.append(float((now != was).mean()))
             now_anew = anew(view, probes, len(found))
@@ -114,7 +114,7 @@ def measured(rows: Floats) -> dict[str, Any]:
         "one": counts["one"] / counts["snapshots"],
         "with": counts["with"] / counts["snapshots"],
         "parts": len(before),
-        "labels": [one.label for one in before],
+        "labels": [part.label for part in before],
         "numbers": counts["numbers"] * per,
         "names": counts["names"] * per,
         "moved": float(np.sum(moved)) * per,
@@ -142,12 +142,13 @@ def main(data: Path | None, quick: bool, out: Path) -> None:
     streams = {"office": STREAMS["office"]} if quick else STREAMS
     found: dict[str, dict[str, Any]] = {}
     with threadpool_limits(limits=1):
-        for name, one in streams.items():
-            if not (folder / f"{one.file}.csv.gz").exists():
+        for name, stream in streams.items():
+            if not (folder / f"{stream.file}.csv.gz").exists():
                 raise click.UsageError(
-                    f"{folder} has no {one.file}.csv.gz; name the folder with --data or SHOAL_DATA"
+                    f"{folder} has no {stream.file}.csv.gz; name the folder with --data or"
+                    " SHOAL_DATA"
                 )
-            rows = scaled(read(folder, one)[0])
+            rows = scaled(read(folder, stream)[0])
             found[name] = measured(rows[:3_000] if quick else rows)
             click.echo(f"{name}: {found[name]}", err=True)
     result = {
@@ -163,16 +164,16 @@ def markdown(result: dict[str, Any]) -> str:
     lines = [
         [
             name,
-            f"{one['readings']:,}",
-            str(one["features"]),
-            f"{one['one']:.0%}",
-            f"{one['with']:.0%}",
-            str(one["parts"]),
+            f"{stream['readings']:,}",
+            str(stream["features"]),
+            f"{stream['one']:.0%}",
+            f"{stream['with']:.0%}",
+            str(stream["parts"]),
         ]
-        + [rounded(one[key]) for key in ("numbers", "names")]
-        + [f"{one[key]:.1%}" for key in ("moved", "moved_anew")]
-        + [rounded(one[key]) for key in ("usual_ms", "most_ms")]
-        for name, one in result["streams"].items()
+        + [rounded(stream[key]) for key in ("numbers", "names")]
+        + [f"{stream[key]:.1%}" for key in ("moved", "moved_anew")]
+        + [rounded(stream[key]) for key in ("usual_ms", "most_ms")]
+        for name, stream in result["streams"].items()
     ]
     head = [
         "stream",

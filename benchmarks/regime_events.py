@@ -83,7 +83,7 @@ class Site:
                 for n in numbers
             ]
             events = self._dwells.follow(named, ready.values, ready.places, regimes)
-            self.found += [Found(one.kind, _offset(one), place) for one in events]
+            self.found += [Found(event.kind, _offset(event), place) for event in events]
         self.windows.append(labels.window)
 
 
@@ -144,14 +144,14 @@ def matched(site: Site, truth: Ints) -> tuple[int, int, list[int]]:
     false = 0
     delays = list[int]()
     last = 0
-    reported = [one for one in site.found if one.kind == "regime_changed"]
-    for one in reported:
-        own = [at for at in true if last <= at <= one.place]
+    reported = [event for event in site.found if event.kind == "regime_changed"]
+    for event in reported:
+        own = [at for at in true if last <= at <= event.place]
         if own:
-            delays.append(one.reported - own[-1])
+            delays.append(event.reported - own[-1])
         else:
             false += 1
-        last = one.place
+        last = event.place
     return len(reported), false, delays
 
 
@@ -210,16 +210,16 @@ def measure_planted(seeds: Sequence[int], settings: ClientSettings) -> Iterator[
                 run([in_unit(rows) for rows, _ in made], settings), made, strict=True
             ):
                 own = [
-                    one
-                    for one in site.found
-                    if one.kind == kind and at <= one.place < at + 12 * DWELL
+                    event
+                    for event in site.found
+                    if event.kind == kind and at <= event.place < at + 12 * DWELL
                 ]
                 found += bool(own)
                 delays += [own[0].reported - at] if own else []
                 elsewhere.update(
-                    one.kind
-                    for one in site.found
-                    if one not in own and one.kind != "regime_changed"
+                    event.kind
+                    for event in site.found
+                    if event not in own and event.kind != "regime_changed"
                 )
                 clients += 1
         delay = int(np.median(delays)) if delays else None
@@ -247,17 +247,17 @@ def measure_steady(seeds: Sequence[int], settings: ClientSettings) -> Iterator[d
             data = levels(seed, sd, dwell, k)
             rng = np.random.default_rng(seed)
             truth = [dwells(rng, READINGS, k, dwell) for _ in range(CLIENTS)]
-            means = np.stack([data.rows[data.truth == one].mean(axis=0) for one in range(k)])
-            parts = [autoregressive(rng, READINGS, 0.5) + means[one] for one in truth]
-            for site, one in zip(
+            means = np.stack([data.rows[data.truth == regime].mean(axis=0) for regime in range(k)])
+            parts = [autoregressive(rng, READINGS, 0.5) + means[regimes] for regimes in truth]
+            for site, regimes in zip(
                 run([in_unit(rows) for rows in parts], settings), truth, strict=True
             ):
-                counts.update(each.kind for each in site.found)
-                n, wrong, own = matched(site, one)
+                counts.update(event.kind for event in site.found)
+                n, wrong, own = matched(site, regimes)
                 reported = reported + n
                 false = false + wrong
                 delays = delays + own
-                true += len(changes_of(one))
+                true += len(changes_of(regimes))
                 windows.add(site.windows[-1])
         line = {
             "stream": f"{sd:g} sd, K = {k}, dwell {dwell:g}",
@@ -281,9 +281,11 @@ def measure_nulls(seeds: Sequence[int], settings: ClientSettings) -> Iterator[di
         readings = 0
         for seed in seeds:
             data = null(name, seed)
-            parts = [in_unit(data.rows)[data.clients == one] for one in np.unique(data.clients)]
+            parts = [
+                in_unit(data.rows)[data.clients == client] for client in np.unique(data.clients)
+            ]
             sites = run(parts, settings)
-            own = Counter(one.kind for site in sites for one in site.found)
+            own = Counter(event.kind for site in sites for event in site.found)
             counts.update(own)
             streams += bool(own)
             readings += len(data.rows)
@@ -302,7 +304,7 @@ def measure_sensors(folder: Path, settings: ClientSettings) -> Iterator[dict[str
     for name, source in SENSORS.items():
         rows, _ = read(folder, source)
         (site,) = run([in_unit(rows)], settings)
-        counts = Counter(one.kind for one in site.found)
+        counts = Counter(event.kind for event in site.found)
         line = {"stream": name, "readings": len(rows), **{kind: counts[kind] for kind in KINDS}}
         click.echo(f"sensor {line}")
         yield line
@@ -314,30 +316,30 @@ def markdown(result: dict[str, Any]) -> str:
     steady = [
         [
             *(
-                str(one[key])
+                str(stream[key])
                 for key in ("stream", "readings", "true", "reported", "false", "delay", *rest)
             )
         ]
-        for one in result["steady"]
+        for stream in result["steady"]
     ]
     planted = [
         [
-            one["kind"],
-            f"{one['found']} of {one['clients']}",
-            str(one["delay"]),
-            str(sum(one["elsewhere"].values())),
+            stream["kind"],
+            f"{stream['found']} of {stream['clients']}",
+            str(stream["delay"]),
+            str(sum(stream["elsewhere"].values())),
         ]
-        for one in result["planted"]
+        for stream in result["planted"]
     ]
     nulls = [
-        [str(one[key]) for key in ("stream", "readings", *KINDS)]
-        for one in result["nulls"]
-        if any(one[kind] for kind in KINDS)
+        [str(stream[key]) for key in ("stream", "readings", *KINDS)]
+        for stream in result["nulls"]
+        if any(stream[kind] for kind in KINDS)
     ]
     sensors = [
-        [str(one[key]) for key in ("stream", "readings", *KINDS)] for one in result["sensors"]
+        [str(stream[key]) for key in ("stream", "readings", *KINDS)] for stream in result["sensors"]
     ]
-    total = sum(one["readings"] for one in result["nulls"])
+    total = sum(stream["readings"] for stream in result["nulls"])
     text = (
         f"# Site events of regimes\n\nMade by `{result['made_by']}`, with the default settings."
         " Delays are median readings from what was so to when the client reports it.\n\n## Streams"

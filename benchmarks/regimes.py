@@ -115,7 +115,7 @@ def stream(
     rng = np.random.default_rng(seed)
     n = readings // clients
     truth = [dwells(rng, n, k, dwell) for _ in range(clients)]
-    rows = np.concatenate([make(rng, one) for one in truth])
+    rows = np.concatenate([make(rng, regime) for regime in truth])
     return Stream(name, rows, np.concatenate(truth), np.repeat(np.arange(clients), n))
 
 
@@ -345,7 +345,7 @@ def filtered(model: Any, rows: Floats, clients: Ints) -> Ints:
     """(n,) the likeliest state of a hidden Markov model by the rows up to each, of one client after
     the other."""
     gaps = rows[:, None] - model.means_
-    variances = np.array([np.diag(one) for one in model.covars_])
+    variances = np.array([np.diag(covariance) for covariance in model.covars_])
     fit = -0.5 * (gaps**2 / variances + np.log(variances)).sum(axis=2)
     fit = np.exp(fit - fit.max(axis=1, keepdims=True))
     states = np.zeros(len(rows), dtype=np.int64)
@@ -378,7 +378,7 @@ def change_points(data: Stream) -> Labels:
         found = ruptures.Pelt(model="l2", min_size=2, jump=1).fit(blocks).predict(pen=penalty)
         ends += [*(first + BLOCK * end for end in found[:-1]), first + n]
     segment = np.searchsorted(ends, np.arange(len(rows)), side="right")
-    parts = [rows[segment == one] for one in range(len(ends))]
+    parts = [rows[segment == place] for place in range(len(ends))]
     if len(parts) < SEGMENTS_MIN:
         return Labels(np.zeros(len(rows), dtype=np.int64))
     like = np.array([[*part.mean(axis=0), *np.log(part.std(axis=0) + 1e-2)] for part in parts])
@@ -414,8 +414,8 @@ def delay(data: Stream, live: Ints) -> tuple[float, float]:
     NaN where none is. A regime's label is that of most of its rows.
     """
     label = [
-        np.bincount(live[data.truth == one] - live.min()).argmax() + live.min()
-        for one in range(data.k)
+        np.bincount(live[data.truth == regime] - live.min()).argmax() + live.min()
+        for regime in range(data.k)
     ]
     starts = 1 + np.flatnonzero((np.diff(data.truth) != 0) & (np.diff(data.clients) == 0))
     ends = np.append(starts[1:], len(live))
@@ -440,12 +440,14 @@ def measure(quick: bool, seeds: tuple[int, ...]) -> Iterator[dict[str, Any]]:
                 continue
             own = data[: SEEDS_OF.get(name)]
             begin = time.process_time()
-            labels = [learn(one) for one in own]
+            labels = [learn(stream) for stream in own]
             spent = time.process_time() - begin
             pairs = list(zip(own, labels, strict=True))
-            agreement = [adjusted_rand_score(one.truth, found.of_row) for one, found in pairs]
+            agreement = [adjusted_rand_score(stream.truth, found.of_row) for stream, found in pairs]
             counted = [len(np.unique(found.of_row)) for found in labels]
-            delays = [delay(one, found.live) for one, found in pairs if found.live is not None]
+            delays = [
+                delay(stream, found.live) for stream, found in pairs if found.live is not None
+            ]
             click.echo(
                 f"{data[0].name}, {name}: {mean(agreement):.2f}, {counted},"
                 f" {spent / len(own):.1f} s"
@@ -456,7 +458,7 @@ def measure(quick: bool, seeds: tuple[int, ...]) -> Iterator[dict[str, Any]]:
                 "learner": name,
                 "ari": agreement,
                 "found": counted,
-                "delay": [one for one, _ in delays if not np.isnan(one)],
+                "delay": [delayed for delayed, _ in delays if not np.isnan(delayed)],
                 "noticed": [share for _, share in delays],
                 "seconds": spent / len(own),
             }
@@ -584,7 +586,7 @@ def _costs(cells: list[dict[str, Any]], names: list[str]) -> str:
 
 def _nulls(measured: list[dict[str, Any]]) -> str:
     lines = [
-        [name, f"{sum(one['false'] for one in own)} of {sum(one['streams'] for one in own)}"]
+        [name, f"{sum(cell['false'] for cell in own)} of {sum(cell['streams'] for cell in own)}"]
         for name in dict.fromkeys(cell["learner"] for cell in measured)
         if (own := [cell for cell in measured if cell["learner"] == name])
     ]

@@ -135,16 +135,16 @@ def learnt(rows: Floats, scheme: Scheme, key: bytes) -> RegimesFromCountsServer:
                 window[0], np.zeros(len(window[0]), np.bool_), b"", number, (b"all", number)
             )
             total = sum(
-                clipped(counter, one, b"%d" % client, number, clip)
-                for client, one in enumerate(window)
+                clipped(counter, part, b"%d" % client, number, clip)
+                for client, part in enumerate(window)
             )
             assert noise is not None
             private = total + noise.draw(key + b"sum %d" % number, len(counted.counts))
             arrays = {**counted.update(private), "places": np.array([clients * window.shape[1]])}
             server.absorb([Contribution("all", number, arrays)], b"")
             continue
-        for client, one in enumerate(window):
-            counted = counter.count(one, np.ones(len(one), np.bool_), b"%d" % client, number)
+        for client, part in enumerate(window):
+            counted = counter.count(part, np.ones(len(part), np.bool_), b"%d" % client, number)
             private = counted.counts
             if noise is not None:
                 private = private + noise.draw(key + b"%d, %d" % (client, number), len(private))
@@ -187,8 +187,14 @@ def measure(quick: bool, seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
     parts += [(name, MASKED, MANY, MANY_READINGS, seeds[:4]) for name in list(LEVELS)[:2]]
     for name, schemes, clients, readings, own_seeds in (parts[0], parts[-2]) if quick else parts:
         cells: dict[str, dict[str, Any]] = {
-            one.name: {"stream": name, "scheme": one.name, "ari": [], "single": [], "found": []}
-            for one in schemes
+            scheme.name: {
+                "stream": name,
+                "scheme": scheme.name,
+                "ari": [],
+                "single": [],
+                "found": [],
+            }
+            for scheme in schemes
         }
         for seed in own_seeds:
             streams = levels(seed, *LEVELS[name], clients, 160_000 if quick else readings)
@@ -205,7 +211,7 @@ def measure(quick: bool, seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
 def measure_nulls(quick: bool, seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
     """How many streams without regimes show two at any look, of each kind and scheme."""
     for kind in list(NULLS)[:1] if quick else NULLS:
-        false = dict.fromkeys((one.name for one in OWN), 0)
+        false = dict.fromkeys((scheme.name for scheme in OWN), 0)
         for seed in seeds:
             rows = null(kind, seed, 50_000 if quick else READINGS)
             for scheme in OWN:
@@ -223,16 +229,16 @@ def markdown(result: dict[str, Any]) -> str:
             [
                 name,
                 *(
-                    _entry(cells[name, one.name]) if (name, one.name) in cells else ""
-                    for one in schemes
+                    _entry(cells[name, scheme.name]) if (name, scheme.name) in cells else ""
+                    for scheme in schemes
                 ),
             ]
             for name in names
         ]
 
     nulls = result["nulls"]
-    streams = sum(one["streams"] for one in nulls)
-    false = [f"{sum(one['false'][scheme.name] for one in nulls)} of {streams}" for scheme in OWN]
+    streams = sum(cell["streams"] for cell in nulls)
+    false = [f"{sum(cell['false'][scheme.name] for cell in nulls)} of {streams}" for scheme in OWN]
     masked = rows(MASKED)
     return (
         "# Regimes from private counts\n\n"
@@ -246,11 +252,11 @@ def markdown(result: dict[str, Any]) -> str:
         " Last line: "
         "streams in which nothing stays (17 kinds, several levels and bounds) that show two at any"
         " look.\n\n"
-        f"{table(['stream', *(one.name for one in OWN)], [*rows(OWN), ['false', *false]])}\n"
+        f"{table(['stream', *(scheme.name for scheme in OWN)], [*rows(OWN), ['false', *false]])}\n"
         + (
             f"Masked counts of {MANY} clients with {MANY_READINGS // MANY} readings each, windows"
             " of 400, clip 6.25; ε is of all readings of a client in a window, at δ"
-            f" {DELTA:g}:\n\n{table(['stream', *(one.name for one in MASKED)], masked)}\n"
+            f" {DELTA:g}:\n\n{table(['stream', *(scheme.name for scheme in MASKED)], masked)}\n"
             if masked
             else ""
         )
@@ -279,9 +285,9 @@ def main(quick: bool, out: Path) -> None:
     for cell in measure(quick, seeds):
         click.echo(f"{cell['stream']}, {cell['scheme']}: {_entry(cell)}")
         cells.append(cell)
-    for one in measure_nulls(quick, null_seeds):
-        click.echo(f"{one['kind']}: {one['false']}")
-        nulls.append(one)
+    for cell in measure_nulls(quick, null_seeds):
+        click.echo(f"{cell['kind']}: {cell['false']}")
+        nulls.append(cell)
     result = {
         "made_by": f"python -m benchmarks regimes_private{' --quick' if quick else ''}",
         "seeds": list(seeds),

@@ -73,7 +73,7 @@ class Trial:
         """Start replicas until there are `number`."""
 
         def all_have_regions() -> bool:
-            return all(assigned(one) for one in self.replicas)
+            return all(assigned(replica) for replica in self.replicas)
 
         while len(self.replicas) < number:
             self.replicas.append(replica(self.regions, NAMES[len(self.replicas)]))
@@ -115,21 +115,21 @@ class Trial:
 
     def check(self) -> dict[str, Any]:
         """What was committed, beside what one process publishes that is never killed."""
-        found = [self._committed.snapshots[one] for one in self.regions]
-        expected = [snapshot_values(one, one.expected()) for one in self.regions]
+        found = [self._committed.snapshots[region] for region in self.regions]
+        expected = [snapshot_values(region, region.expected()) for region in self.regions]
         return {
-            "updates": sum(one.fed for one in self.regions),
+            "updates": sum(region.fed for region in self.regions),
             "snapshots": sum(map(len, found)),
-            "twice": sum(len(one) - len(set(one)) for one in found),
+            "twice": sum(len(updates) - len(set(updates)) for updates in found),
             "same_bits": found == expected,
         }
 
     def _busy(self) -> Process:
         """One of those that have a model: others could go without being missed."""
-        places = {place_of(one) for one in self.regions}
+        places = {place_of(region) for region in self.regions}
 
         def busy() -> list[Process]:
-            return [one for one in self.replicas if assigned(one) & places]
+            return [replica for replica in self.replicas if assigned(replica) & places]
 
         wait_until(lambda: bool(busy()))
         return self._chance.choice(busy())
@@ -164,7 +164,7 @@ def run_trial(
         trial = Trial(made, committed, log, part, seed)
         with killed_on_exit(trial.replicas):
             result = trial.run(kills)
-    result["takeovers_s"] = [one["s"] for one in trial.steps if one["step"].startswith("kill")]
+    result["takeovers_s"] = [step["s"] for step in trial.steps if step["step"].startswith("kill")]
     result["absorb"] = absorbing(made[0])
     return result
 
@@ -254,7 +254,7 @@ def markdown(result: dict[str, Any]) -> str:
                 " until every update shows in a committed snapshot."
             ),
             "",
-            table(("step", "s"), [(one["step"], rounded(one["s"])) for one in result["steps"]]),
+            table(("step", "s"), [(step["step"], rounded(step["s"])) for step in result["steps"]]),
             (
                 f"After a kill: {min(takeovers):.1f} to {max(takeovers):.1f} s, median"
                 f" {statistics.median(takeovers):.1f} s (goal: at most {TAKEOVER_S:.0f} s)."

@@ -77,7 +77,9 @@ def _updates(config: Config) -> list[Record]:
             records, at = log.read(config.contract.updates_topic, at)
             if not records:
                 return found
-            found += [one for one in records if ("type", Update.TYPE.encode()) in one.headers]
+            found += [
+                record for record in records if ("type", Update.TYPE.encode()) in record.headers
+            ]
 
 
 def _publish(config: Config, updates: list[Record], copies: int) -> None:

@@ -62,11 +62,12 @@ def _regimes(rows: Floats) -> Any:
 def _choices() -> list[Choice]:
     def of(name: str, fit: Callable[..., Any], *turned: dict[str, Any]) -> list[Choice]:
         words = [
-            ", ".join(f"{option} = {value}" for option, value in one.items()) for one in turned
+            ", ".join(f"{option} = {value}" for option, value in options.items())
+            for options in turned
         ]
         return [
-            Choice(name, word or "default", partial(fit, **one))
-            for word, one in zip(words, turned, strict=True)
+            Choice(name, word or "default", partial(fit, **options))
+            for word, options in zip(words, turned, strict=True)
         ]
 
     trees = partial(_fitted, ClusterTree)
@@ -91,8 +92,8 @@ def _choices() -> list[Choice]:
             {"depth": 0.2},
         ),
         *of("FCAC", fcac, {}, {"edge_factor": 0.3}, {"similarity": "cae"}),
-        *of("k-means", means, *({"n_clusters": one} for one in ("silhouette", "gap"))),
-        *of("mixture", mixtures, *({"n_clusters": one} for one in ("silhouette", "bic"))),
+        *of("k-means", means, *({"n_clusters": choice} for choice in ("silhouette", "gap"))),
+        *of("mixture", mixtures, *({"n_clusters": choice} for choice in ("silhouette", "bic"))),
         Choice("Regimes", "default", _regimes),
     ]
 
@@ -140,12 +141,12 @@ def main(data: Path | None, quick: bool, out: Path) -> None:
     found: dict[str, dict[str, Any]] = {}
     choices = _choices()
     with threadpool_limits(limits=1):
-        for name, one in files.items():
-            if not (folder / f"{one.file}.csv.gz").exists():
+        for name, file in files.items():
+            if not (folder / f"{file.file}.csv.gz").exists():
                 raise click.UsageError(
-                    f"{folder} has no {one.file}.csv.gz; name the folder with --data or SHOAL_DATA"
+                    f"{folder} has no {file.file}.csv.gz; name the folder with --data or SHOAL_DATA"
                 )
-            rows = scaled(read(folder, one)[0][: 600 if quick else READINGS])
+            rows = scaled(read(folder, file)[0][: 600 if quick else READINGS])
             results = {f"{c.algorithm}: {c.turned}": measured(rows, c) for c in choices}
             found[name] = {"readings": len(rows), "features": rows.shape[1], "of": results}
             click.echo(f"{name} is done", err=True)
@@ -161,13 +162,13 @@ def markdown(result: dict[str, Any]) -> str:
     """The result as a page."""
     files = result["files"]
     names = list(next(iter(files.values()))["of"])
-    lines = [[name, *(_cell(one["of"][name]) for one in files.values())] for name in names]
+    lines = [[name, *(_cell(file["of"][name]) for file in files.values())] for name in names]
     head = [
         "clusters (of them specks)",
-        *(f"{name}, {one['features']}" for name, one in files.items()),
+        *(f"{name}, {file['features']}" for name, file in files.items()),
     ]
     took = [
-        [name, *(rounded(one["of"][name]["seconds"]) for one in files.values())] for name in names
+        [name, *(rounded(file["of"][name]["seconds"]) for file in files.values())] for name in names
     ]
     return "\n".join(
         [

@@ -120,7 +120,8 @@ def measured(data: Path, name: str) -> dict[str, Any]:
         moved = shifted(plain, at, features, size)
         delays = {
             method: next(
-                ((one - at) / 2 for one in alarms if at <= one < at + SHIFT_DAYS * DAY_BINS), None
+                ((alarm - at) / 2 for alarm in alarms if at <= alarm < at + SHIFT_DAYS * DAY_BINS),
+                None,
             )
             for method, alarms in methods(moved)
         }
@@ -129,7 +130,7 @@ def measured(data: Path, name: str) -> dict[str, Any]:
     click.echo(
         f"{name}: {clusters} clusters, alarms { {m: len(a) for m, a in found.items()} }", err=True
     )
-    alarms = {method: len(each) for method, each in found.items()}
+    alarms = {method: len(times) for method, times in found.items()}
     return {
         "name": name,
         "features": rows.shape[1],
@@ -196,8 +197,8 @@ def watched(history: Bins, per_month: float) -> list[int]:
     found = []
     clusters = dict.fromkeys(range(1000), False)
     for place in range(2, DAYS * DAY_BINS + 2):
-        for one in watch.look(history, "model", START + place * COARSE_S, clusters, per_month):
-            if one.unusual:
+        for change in watch.look(history, "model", START + place * COARSE_S, clusters, per_month):
+            if change.unusual:
                 found.append(place - 1)
     return found
 
@@ -217,15 +218,15 @@ def markdown(result: dict[str, Any]) -> str:
     months = result["months"]
     rows = [
         [
-            f"{one['name']}{' *' if one['name'] in CHOSEN_ON else ''}",
-            str(one["clusters"]),
-            *(f"{one['alarms'][name] / months:.1f}" for name in names),
+            f"{stream['name']}{' *' if stream['name'] in CHOSEN_ON else ''}",
+            str(stream["clusters"]),
+            *(f"{stream['alarms'][name] / months:.1f}" for name in names),
             *(
-                " / ".join(_hours(shift["delay_h"][name]) for shift in one["shifts"])
+                " / ".join(_hours(shift["delay_h"][name]) for shift in stream["shifts"])
                 for name in names
             ),
         ]
-        for one in result["streams"]
+        for stream in result["streams"]
     ]
     return "\n".join(
         [
@@ -263,18 +264,20 @@ def summary(result: dict[str, Any], names: Sequence[str]) -> str:
     """The mean over streams, those of the choice and the others apart."""
     rows = []
     for title, chosen in (("chosen on", True), ("others", False)):
-        some = [one for one in result["streams"] if (one["name"] in CHOSEN_ON) == chosen]
+        some = [stream for stream in result["streams"] if (stream["name"] in CHOSEN_ON) == chosen]
         if not some:
             continue
         for name in names:
             delays = [
-                [one["shifts"][at]["delay_h"][name] for one in some] for at in range(len(SIZES))
+                [stream["shifts"][at]["delay_h"][name] for stream in some]
+                for at in range(len(SIZES))
             ]
+            alarms = np.mean([stream["alarms"][name] for stream in some])
             rows.append(
                 [
                     f"{title}: {name}",
-                    f"{np.mean([one['alarms'][name] for one in some]) / result['months']:.2f}",
-                    *(_of(each) for each in delays),
+                    f"{alarms / result['months']:.2f}",
+                    *(_of(hours) for hours in delays),
                 ]
             )
     return table(

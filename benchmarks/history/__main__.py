@@ -63,7 +63,8 @@ def main(quick: bool, out: Path) -> None:
         "year": year,
         "steps": found,
         "spans": {
-            str(one): measured_spans(20 if quick else 400, one) for one in UPDATES_OF_SNAPSHOT
+            str(updates): measured_spans(20 if quick else 400, updates)
+            for updates in UPDATES_OF_SNAPSHOT
         },
         "memory": measured_memory(1 if quick else 5),
         "goal": GOALS,
@@ -95,9 +96,9 @@ def markdown(result: dict[str, Any]) -> str:
     memory = result["memory"]
     model = result["model"]
     lines = [
-        [what, *(_median_and_most(each["ms"][what]) for each in result["steps"])] for what in WORK
+        [what, *(_median_and_most(step["ms"][what]) for step in result["steps"])] for what in WORK
     ]
-    numbers = [f"{each['updates_per_step']} updates" for each in result["steps"]]
+    numbers = [f"{step['updates_per_step']} updates" for step in result["steps"]]
     head = ["milliseconds in a step, median (most)", *numbers]
     words = {True: "reached", False: "missed", None: "not measured"}
     goals = ", ".join(

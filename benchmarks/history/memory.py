@@ -100,7 +100,7 @@ def write_past(folder: Path) -> None:
                     [],
                 )
             )
-    store.apply([HistoryRecord(one.record_key, one) for one in messages])
+    store.apply([HistoryRecord(message.record_key, message) for message in messages])
     store.close()
 
 

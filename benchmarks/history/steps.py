@@ -91,7 +91,7 @@ def measured_steps(folder: Path, updates_per_step: int, steps: int) -> dict[str,
         "updates_per_step": updates_per_step,
         "steps": steps,
         "clusters": len(plant.status.lineage.known),
-        "ms": {what: spread([each[what] for each in found]) for what in WORK},
+        "ms": {what: spread([step[what] for step in found]) for what in WORK},
     }
 
 

@@ -96,10 +96,9 @@ def measure(kind: str, scratch: Path, extent: Extent) -> dict[str, Any]:
                     f"{rate} readings/s, {settings} settings: p50 {p50:.2f} s, p99 {p99:.2f} s",
                 )
         back = recovery(place, stream, extent)
-        for each in back:
-            _report(
-                kind, f"{each['killed']} killed: recovered after {each['seconds']['median']:.2f} s"
-            )
+        for recovered in back:
+            seconds = recovered["seconds"]["median"]
+            _report(kind, f"{recovered['killed']} killed: recovered after {seconds:.2f} s")
     return {"throughput": fast, "latency": slow, "recovery": back}
 
 

@@ -230,7 +230,7 @@ class FederationProcesses:
             time.sleep(QUIET_S)
             self.sample()
             now = time.monotonic()
-            spent = sum(each.cpu_s for each in self.after.values())
+            spent = sum(usage.cpu_s for usage in self.after.values())
             sleeping = all(is_asleep(process.pid) for process in self._running.values())
             if self._begun() and sleeping and spent - used < QUIET_CPU * (now - at):
                 self.before = dict(self.after)

@@ -73,7 +73,7 @@ class SnapshotContents:
         if not self._seen:
             return 0.0
         return max(snapshot.version for snapshot in self._seen) * float(
-            np.mean([each.bytes for each in self._seen])
+            np.mean([message.bytes for message in self._seen])
         )
 
     def readings_in(self, client: str) -> Ints:

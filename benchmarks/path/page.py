@@ -67,17 +67,17 @@ def _latency(found: list[Mapping[str, Any]]) -> str:
         head,
         [
             [
-                rounded(each["rate"]),
-                each["settings"],
-                f"{each['p50_s']:.2f}",
-                f"**{each['p99_s']:.2f}**",
-                f"{each['max_s']:.2f}",
-                f"{each['stored_late_max_s']:.2f}",
-                rounded(each["wire"]["update_bytes_per_reading"]),
-                f"{each['wire']['updates_to_raw']:.2f}",
-                rounded(each["wire"]["snapshot_bytes_per_reading"]),
+                rounded(run["rate"]),
+                run["settings"],
+                f"{run['p50_s']:.2f}",
+                f"**{run['p99_s']:.2f}**",
+                f"{run['max_s']:.2f}",
+                f"{run['stored_late_max_s']:.2f}",
+                rounded(run["wire"]["update_bytes_per_reading"]),
+                f"{run['wire']['updates_to_raw']:.2f}",
+                rounded(run["wire"]["snapshot_bytes_per_reading"]),
             ]
-            for each in found
+            for run in found
         ],
     )
 
@@ -85,12 +85,13 @@ def _latency(found: list[Mapping[str, Any]]) -> str:
 def _processes(found: Mapping[str, Any]) -> str:
     """Memory and processor time; the first client stands for all clients."""
     runs = {"as fast as it goes": found["throughput"]} | {
-        f"{rounded(each['rate'])}/s, {each['settings']}": each for each in found["latency"]
+        f"{rounded(measured['rate'])}/s, {measured['settings']}": measured
+        for measured in found["latency"]
     }
     names = [row["name"] for row in found["throughput"]["processes"] if row["name"] in ONE_OF_EACH]
     lines = []
-    for run, each in runs.items():
-        rows = {row["name"]: row for row in each["processes"]}
+    for run, measured in runs.items():
+        rows = {row["name"]: row for row in measured["processes"]}
         lines.append(
             [
                 run,
@@ -109,11 +110,11 @@ ONE_OF_EACH = ("producer", "client-1", "server", "broker")
 def _recovery(found: list[Mapping[str, Any]]) -> str:
     lines = [
         [
-            each["killed"],
-            str(each["kills"]),
-            *(f"{each['seconds'][which]:.2f}" for which in ("median", "low", "high")),
+            recovered["killed"],
+            str(recovered["kills"]),
+            *(f"{recovered['seconds'][which]:.2f}" for which in ("median", "low", "high")),
         ]
-        for each in found
+        for recovered in found
     ]
     return table(["killed", "times", "back after, s", "least", "most"], lines)
 

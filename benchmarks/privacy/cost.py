@@ -79,7 +79,7 @@ def _case(d: int, clusters: int, turns: int) -> dict[str, Any]:
 
     took = seconds_by_form(prepare, turns)
     window_ms, grow_ms = (
-        {form: spread([1000.0 * each / parts for each in found[form]]) for form in FORMS}
+        {form: spread([1000.0 * seconds / parts for seconds in found[form]]) for form in FORMS}
         for found, parts in ((took["windows"], WINDOWS_OF_TURN), (took["grow"], 1))
     )
     use(NUMPY)
@@ -100,7 +100,7 @@ def _case(d: int, clusters: int, turns: int) -> dict[str, Any]:
         "window_kib": round(most / 1024, 1),
         "bytes_per_reading": round(sum(map(len, last)) / readings, 2),
         "compressed_bytes_per_reading": round(
-            sum(len(zlib.compress(each)) for each in last) / readings, 2
+            sum(len(zlib.compress(message)) for message in last) / readings, 2
         ),
         "snapshot_bytes": len(pack(dict(learnt.snapshot))),
     }

@@ -177,7 +177,7 @@ def _cell(job: tuple[Scheme, int, int, Sequence[int]]) -> dict[str, Any]:
 
 def _means(cell: dict[str, Any]) -> str:
     """Means over the seeds, after each mark."""
-    return " / ".join(f"{np.mean(each):.2f}" for each in cell["ari"].values())
+    return " / ".join(f"{np.mean(scores):.2f}" for scores in cell["ari"].values())
 
 
 class Goal(NamedTuple):
@@ -239,14 +239,14 @@ def main(quick: bool, choosing: bool, goals: bool, seeds: int | None, jobs: int,
     shapes: tuple[tuple[int, int], ...] = SHAPES
     named = "privacy_masked"
     if goals:
-        schemes = [one for one in schemes if any(goal.is_of(one) for goal in GOALS)]
+        schemes = [scheme for scheme in schemes if any(goal.is_of(scheme) for goal in GOALS)]
         named = "privacy_masked_goals"
     if quick:
         chosen = chosen[:1]
         shapes = SHAPES[:1]
         schemes = [
-            one._replace(clients=20, windows=3, marks=(3,))
-            for one in (SUMS[1], OTHERS[0], OTHERS[1], SUMS[-1])
+            scheme._replace(clients=20, windows=3, marks=(3,))
+            for scheme in (SUMS[1], OTHERS[0], OTHERS[1], SUMS[-1])
         ]
     work = [(scheme, d, k, chosen) for scheme in schemes for d, k in shapes]
     with ProcessPoolExecutor(jobs) as pool:
@@ -282,20 +282,20 @@ def markdown(result: dict[str, Any]) -> str:
     parts += [f"## {title}\n\n{body}" for title, body in _tables(result["cells"])]
     lines = [
         [
-            one["scheme"],
-            str(one["clients"]),
-            str(one["d"]),
-            f"{one['ari']:.3f}",
-            f"{one['least']:g}",
-            "yes" if one["reached"] else "**no**",
+            goal["scheme"],
+            str(goal["clients"]),
+            str(goal["d"]),
+            f"{goal['ari']:.3f}",
+            f"{goal['least']:g}",
+            "yes" if goal["reached"] else "**no**",
         ]
-        for one in result["goals"]
+        for goal in result["goals"]
     ]
     if lines:
         parts.append(
             "## Goals\n\n" + table(["scheme", "clients", "d", "ARI", "goal", "reached"], lines)
         )
-    figures = [_figures(one) for one in result["cost"]]
+    figures = [_figures(cost) for cost in result["cost"]]
     parts.append(
         "## Cost, processor time\n\n" + table(["what", "measured", "goal", "reached"], figures)
     )

@@ -135,7 +135,7 @@ def _client(config: Config, turns: int) -> tuple[MaskedCounts, float]:
     ]
     message = model.make_message(window, opened[0])
     took = [
-        _processor_ms(lambda: [model.make_message(window, one) for one in opened]) / len(opened)
+        _processor_ms(lambda: [model.make_message(window, entry) for entry in opened]) / len(opened)
         for _ in range(turns)
     ]
     return message, median(took)
@@ -173,7 +173,7 @@ def _helper(
     )
     first = _processor_ms(lambda: helper._sum(close, entries))
     later = [replace(close, round=2 + turn) for turn in range(turns)]
-    return first, median(_processor_ms(partial(helper._sum, one, entries)) for one in later)
+    return first, median(_processor_ms(partial(helper._sum, closed, entries)) for closed in later)
 
 
 def _memory(helper: HelperNode, config: Config, clients: int) -> int:
@@ -200,7 +200,7 @@ def _memory(helper: HelperNode, config: Config, clients: int) -> int:
         helper._process(record)
     model = helper._models["clusters"]
     assert len(model.sent) == clients
-    entries = [one.entry for one in model.sent.values()]
+    entries = [message.entry for message in model.sent.values()]
     close = CloseRound(
         contract.federation,
         contract.digest,

@@ -56,8 +56,8 @@ def _clusters(cells: Sequence[Cell]) -> str:
     for name in dict.fromkeys(cell["stream"] for cell in cells):
         own = {cell["epsilon"]: cell for cell in cells if cell["stream"] == name}
         found = [
-            f"{own[each]['ari_to_no_noise']['mean']:.2f}; {_range(own[each]['clusters'])}"
-            for each in epsilons
+            f"{own[epsilon]['ari_to_no_noise']['mean']:.2f}; {_range(own[epsilon]['clusters'])}"
+            for epsilon in epsilons
         ]
         lines.append([name, str(next(iter(own.values()))["k"] or ""), *found])
     return table(["density_tree on", "K", *map(_epsilon, epsilons)], lines)

@@ -50,7 +50,7 @@ def measured_case(
             rest = honest(algorithm, options, clients[number:], policy, rounds)
             for name in attacks(start(algorithm, options)[0], clients[0]):
                 declared, params = start(algorithm, options)
-                bad = {one: attacks(declared, clients[one])[name] for one in range(number)}
+                bad = {client: attacks(declared, clients[client])[name] for client in range(number)}
                 federation = Federation(declared, params, list(clients), policy, bad)
                 federation.run(rounds)
                 moved = displacement(federation.centres, without)

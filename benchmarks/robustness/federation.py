@@ -33,7 +33,7 @@ def split(name: str, seed: int) -> list[Floats]:
     owner = rng.integers(0, CLIENTS, ROWS)
     if name == "dirichlet":
         shares = rng.dirichlet(np.full(CLIENTS, 0.5), CLUSTERS)
-        owner = np.array([rng.choice(CLIENTS, p=shares[one]) for one in label])
+        owner = np.array([rng.choice(CLIENTS, p=shares[kind]) for kind in label])
     elif name == "few":
         size = np.geomspace(1, 8, CLIENTS)
         holds = np.array(
@@ -41,11 +41,13 @@ def split(name: str, seed: int) -> list[Floats]:
         )
         weight = np.array(
             [
-                [size[client] * (one in holds[client]) for client in range(CLIENTS)]
-                for one in range(5)
+                [size[client] * (kind in holds[client]) for client in range(CLIENTS)]
+                for kind in range(CLUSTERS)
             ]
         )
-        owner = np.array([rng.choice(CLIENTS, p=weight[one] / weight[one].sum()) for one in label])
+        owner = np.array(
+            [rng.choice(CLIENTS, p=weight[kind] / weight[kind].sum()) for kind in label]
+        )
     return [rows[owner == client] for client in range(CLIENTS)]
 
 

@@ -282,8 +282,8 @@ def markdown(measured: Mapping[str, Any]) -> str:
             [
                 name,
                 *(
-                    "-" if one is None else f"{one['median']:.3f} ({one['worst']:.3f})"
-                    for one in found
+                    "-" if scores is None else f"{scores['median']:.3f} ({scores['worst']:.3f})"
+                    for scores in found
                 ),
             ]
         )

@@ -109,8 +109,8 @@ def measured_rounds(size: Size) -> list[dict[str, Any]]:
         for _ in range(3):
             begun = time.process_time()
             answers = [
-                Answer(f"{i:06}", 0, algorithm.answer(params, each))
-                for i, each in enumerate(clients)
+                Answer(f"{i:06}", 0, algorithm.answer(params, rows))
+                for i, rows in enumerate(clients)
             ]
             answered = time.process_time()
             _, counted = select_answers(Policy(), PolicyState(), answers, 0)
@@ -137,15 +137,15 @@ def measured_rounds(size: Size) -> list[dict[str, Any]]:
 
 def markdown(measured: Mapping[str, Any]) -> str:
     lines = []
-    for each in measured["answers"]:
-        ns = each["ns_per_row"]
-        ratio = each["times_as_fast_as"]
+    for answer in measured["answers"]:
+        ns = answer["ns_per_row"]
+        ratio = answer["times_as_fast_as"]
         other = rounded(ns["scikit-learn"]["median"]) if "scikit-learn" in ns else "-"
         lines.append(
             [
-                each["algorithm"],
-                str(each["K"]),
-                str(each["d"]),
+                answer["algorithm"],
+                str(answer["K"]),
+                str(answer["d"]),
                 rounded(ns["ours"]["median"]),
                 rounded(ns["plain NumPy"]["median"]),
                 other,
@@ -153,8 +153,8 @@ def markdown(measured: Mapping[str, Any]) -> str:
                 f"{ratio['scikit-learn']['median']:.2f}" if "scikit-learn" in ratio else "-",
                 f"{ratio['NumPy form']['median']:.1f}" if "NumPy form" in ratio else "-",
                 f"{ratio['loop']['median']:.0f}",
-                str(each["bytes_up"]),
-                str(each["bytes_down"]),
+                str(answer["bytes_up"]),
+                str(answer["bytes_down"]),
             ]
         )
     answers = table(
@@ -186,15 +186,15 @@ def markdown(measured: Mapping[str, Any]) -> str:
         ],
         [
             [
-                each["algorithm"],
-                str(each["clients"]),
-                str(each["rows_each"]),
-                f"{each['round_s']:.3g}",
-                f"{each['server_share']:.1%}",
-                str(each["bytes_up"]),
-                str(each["bytes_down"]),
+                row["algorithm"],
+                str(row["clients"]),
+                str(row["rows_each"]),
+                f"{row['round_s']:.3g}",
+                f"{row['server_share']:.1%}",
+                str(row["bytes_up"]),
+                str(row["bytes_down"]),
             ]
-            for each in measured["rounds"]
+            for row in measured["rounds"]
         ],
     )
     return (
@@ -212,11 +212,11 @@ def markdown(measured: Mapping[str, Any]) -> str:
 def _memory(measured: Mapping[str, Any]) -> str:
     lines = [
         [
-            each["algorithm"],
-            rounded(each["rows"]),
-            *(rounded(each[name]) for name in ("rows_mib", "beyond_mib", "cpu_s")),
+            row["algorithm"],
+            rounded(row["rows"]),
+            *(rounded(row[name]) for name in ("rows_mib", "beyond_mib", "cpu_s")),
         ]
-        for each in measured["memory"]
+        for row in measured["memory"]
     ]
     head = ["algorithm", "rows, d = 2", "the rows, MiB", "beyond them, MiB", "CPU s"]
     return (

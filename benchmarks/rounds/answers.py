@@ -231,7 +231,7 @@ def measured_answers(
             if step is not None:
                 ways["scikit-learn"] = (step, min(len(rows), SCIKIT_ROWS.get(name, len(rows))))
             seconds = take_turns({way: work for way, (work, _) in ways.items()}, turns)
-            per_row = {way: [each / ways[way][1] for each in seconds[way]] for way in ways}
+            per_row = {way: [spent / ways[way][1] for spent in seconds[way]] for way in ways}
             ratios = {
                 way: spread(
                     [
@@ -248,7 +248,7 @@ def measured_answers(
                     "K": k,
                     "d": d,
                     "ns_per_row": {
-                        way: spread([1e9 * each for each in times])
+                        way: spread([1e9 * seconds for seconds in times])
                         for way, times in per_row.items()
                     },
                     "times_as_fast_as": ratios,

@@ -242,21 +242,21 @@ def service_tables(measured: Sequence[Mapping[str, Any]], live: Mapping[str, Any
     names = ("round_s", "round_cpu_s", "arithmetic_cpu_s")
     rounds = [
         [
-            each["algorithm"],
-            str(each["clients"]),
-            str(each["rows_each"]),
-            *(rounded(each[name]["median"]) for name in names),
-            f"{each['round_to_arithmetic']['median']:.2f}",
+            algorithm["algorithm"],
+            str(algorithm["clients"]),
+            str(algorithm["rows_each"]),
+            *(rounded(algorithm[name]["median"]) for name in names),
+            f"{algorithm['round_to_arithmetic']['median']:.2f}",
         ]
-        for each in measured
+        for algorithm in measured
     ]
     parts = [
-        [what, *(rounded(each[f"{part}_us"]["median"]) for each in measured)]
+        [what, *(rounded(algorithm[f"{part}_us"]["median"]) for algorithm in measured)]
         for part, what in PARTS.items()
     ]
     title = [
         "processor time of an answer beyond its arithmetic, µs",
-        *(each["algorithm"] for each in measured),
+        *(algorithm["algorithm"] for algorithm in measured),
     ]
     return (
         f"{table(head, rounds)}\nA round through the service in one process: every client reads the"

@@ -140,14 +140,19 @@ def runs(
     for seed in seeds:
         for make in makers.values():
             stream = make(seed)
-            for each in (stream, clean(stream)) if stream.family == "noise" else (stream,):
+            for variant in (stream, clean(stream)) if stream.family == "noise" else (stream,):
                 for name in learners:
                     if name == NAMING_NOISE and stream.family != "noise":
                         continue
-                    verdict = judged(LEARNERS[name](), each)
-                    of = {"family": each.family, "stream": each.name, "seed": seed, "learner": name}
+                    verdict = judged(LEARNERS[name](), variant)
+                    of = {
+                        "family": variant.family,
+                        "stream": variant.name,
+                        "seed": seed,
+                        "learner": name,
+                    }
                     found.append({**of, **verdict})
-                    click.echo(f"{each.name}, seed {seed}, {name}: {verdict}")
+                    click.echo(f"{variant.name}, seed {seed}, {name}: {verdict}")
     return found
 
 
@@ -156,12 +161,19 @@ def markdown(result: dict[str, Any]) -> str:
     head = ["stream", "learner", "ARI as labelled", "ARI at the end", "clusters", "true", "changes"]
     lines = []
     verdicts = result["verdicts"]
-    for stream, learner in dict.fromkeys((one["stream"], one["learner"]) for one in verdicts):
-        own = [one for one in verdicts if (one["stream"], one["learner"]) == (stream, learner)]
-        means = [
-            float(np.mean([one[name] for one in own])) for name in ("ari", "ari_end", "changes")
+    for stream, learner in dict.fromkeys(
+        (verdict["stream"], verdict["learner"]) for verdict in verdicts
+    ):
+        own = [
+            verdict
+            for verdict in verdicts
+            if (verdict["stream"], verdict["learner"]) == (stream, learner)
         ]
-        counts = ", ".join(str(one["count"]) for one in own)
+        means = [
+            float(np.mean([verdict[name] for verdict in own]))
+            for name in ("ari", "ari_end", "changes")
+        ]
+        counts = ", ".join(str(verdict["count"]) for verdict in own)
         figures = [
             f"{means[0]:.3f}",
             f"{means[1]:.3f}",
@@ -215,7 +227,11 @@ def main(
         verdicts = runs(makers, seeds, learners)
     if earlier is not None:
         kept = json.loads(earlier.read_text(encoding="utf-8"))["verdicts"]
-        verdicts += [one for one in kept if one["learner"] not in ours and one["seed"] in seeds]
+        verdicts += [
+            verdict
+            for verdict in kept
+            if verdict["learner"] not in ours and verdict["seed"] in seeds
+        ]
     made_by = (
         "python -m benchmarks steadiness.field" + " --choosing" * choosing + " --ours" * ours_alone
     )

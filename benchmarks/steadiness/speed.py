@@ -59,7 +59,8 @@ def _measured(d: int, turns: int) -> dict[str, Any]:
 
     took = seconds_by_form(prepare, turns)
     rates = {
-        form: [UPDATES * UPDATE_ROWS / each for each in took["sketch"][form]] for form in FORMS
+        form: [UPDATES * UPDATE_ROWS / seconds for seconds in took["sketch"][form]]
+        for form in FORMS
     }
     return {
         "d": d,
@@ -105,7 +106,7 @@ def _restored(state: State) -> ClusterTreeServer:
 
 
 def _each_ms(took: dict[str, list[float]]) -> dict[str, dict[str, float]]:
-    return {form: spread([1000.0 * each / REBUILDS for each in took[form]]) for form in FORMS}
+    return {form: spread([1000.0 * seconds / REBUILDS for seconds in took[form]]) for form in FORMS}
 
 
 def _rebuild(servers: list[ClusterTreeServer]) -> None:

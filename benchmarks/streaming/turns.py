@@ -48,6 +48,6 @@ def _rate(learner: Learner, batches: Sequence[Batch]) -> float:
 
 def _processor_time(learn: Callable[[Any], None], prepared: Sequence[Any]) -> float:
     start = time.process_time()
-    for each in prepared:
-        learn(each)
+    for batch in prepared:
+        learn(batch)
     return time.process_time() - start

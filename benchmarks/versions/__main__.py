@@ -77,7 +77,7 @@ def main(reference: Path, updates: int, readings: int, turns: int, quick: bool, 
         ours, theirs = (
             [turn[which][part] / updates / units for turn in figures] for which in (0, 1)
         )
-        ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
+        ratios = [seconds / other for seconds, other in zip(ours, theirs, strict=True)]
         parts[part] = {
             "seconds": spread(ours),
             "reference_seconds": spread(theirs),
@@ -87,7 +87,7 @@ def main(reference: Path, updates: int, readings: int, turns: int, quick: bool, 
     path = {}
     for part in PATH_PARTS:
         ours, theirs = ([turn[which][part] / readings for turn in walked] for which in (0, 1))
-        ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
+        ratios = [seconds / other for seconds, other in zip(ours, theirs, strict=True)]
         path[part] = {
             "seconds": spread(ours),
             "reference_seconds": spread(theirs),
