@@ -42,6 +42,12 @@ VALUES: dict[str, Any] = {
         {"name": "roof", "storage": "1Gi"},
     ],
     "clientDefaults": {"metricsOnSite": True},
+    "host": {
+        "enabled": True,
+        "address": "kafka://site.example:9092",
+        "signingKeysSecret": "host-keys",
+        "producer": ["--kafka"],
+    },
     "helper": {"enabled": True},
     "events": {"enabled": True, "rules": "[[rule]]\n"},
     "upstream": {"federation": '[federation]\nname = "world"\n'},
@@ -109,6 +115,7 @@ def test_the_chart_is_clean_and_refuses_values_that_cannot_be(helm: str, tmp_pat
         (VALUES | {"clients": [{"name": "Hall 1"}]}, "clients.0.name"),
         (VALUES | {"helper": {"keySecret": "helper"}}, "keySecret"),
         (VALUES | {"log": {"user": "me"}}, "log.passwordSecret"),
+        (VALUES | {"host": {"enabled": True, "replicas": 3}}, "replicas"),
         (VALUES | {"sever": {}}, "sever"),
     ):
         ended = rendered(helm, tmp_path, wrong)
@@ -160,7 +167,8 @@ def test_pods_have_no_rights_volumes_of_their_own_and_limits(helm: str, tmp_path
     } <= set(kinds)
     names = {one["metadata"]["name"] for one in kinds["StatefulSet"]}
     assert names == {
-        f"office-{each}" for each in ("server", "client-hall", "client-roof", "helper", "events")
+        f"office-{each}"
+        for each in ("server", "client-hall", "client-roof", "host", "helper", "events")
     }
     services = {one["metadata"]["name"] for one in kinds["Service"]}
     for one in kinds["StatefulSet"]:
