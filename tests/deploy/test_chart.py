@@ -186,6 +186,7 @@ def test_pods_have_no_rights_volumes_of_their_own_and_limits(helm: str, tmp_path
                 "producer",
                 "events",
                 "key",
+                "topics",
             )
             mounted = {mount["name"] for mount in container["volumeMounts"]}
             there = {volume["name"] for volume in spec["volumes"]} | {"data"}

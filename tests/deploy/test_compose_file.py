@@ -29,7 +29,7 @@ VARIABLES = {
     "SHOAL_CLIENT_NAME": "mill",
     "SHOAL_PASSWORD_FILE": "/etc/hostname",
     "SHOAL_CA_FILE": "/etc/hostname",
-    "COMPOSE_PROFILES": "centre,site,helper,mqtt,events,docs",
+    "COMPOSE_PROFILES": "centre,site,host,helper,mqtt,events,docs",
 }
 """variables that the files require"""
 
@@ -139,6 +139,9 @@ def test_every_setting_in_a_compose_file_exists(monkeypatch: pytest.MonkeyPatch)
         "SHOAL_LOG_SASL": "scram-sha-512",
         "SHOAL_SERVER_ALLOWED_HOSTS": "server,shoal.example",
         "SHOAL_EVENTS_WEBHOOK_URL": "https://alerts.example/shoal",
+        "SHOAL_HOST_CLIENT": "key",
+        "SHOAL_HOST_ADDRESS": "kafka://site.example:9092",
+        "SHOAL_HOST_TOPIC": "readings",
     }
     for variable in named:
         monkeypatch.setenv(variable, suitable.get(variable, "/x"))
