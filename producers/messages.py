@@ -7,7 +7,7 @@ import logging
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -112,23 +112,32 @@ class ParsedPayload(NamedTuple):
     """name by which the message calls its client; empty without a name"""
 
 
+DecodeMessage = Callable[[bytes], tuple[Any, str]]
+"""a message in the form of a schema registry -> its fields, and why it has none ("": it has)"""
+
+
 def parse_payload(
-    payload: bytes, wanted: Sequence[TopicField], settings: MessageSettings, now: float
+    payload: bytes,
+    wanted: Sequence[TopicField],
+    settings: MessageSettings,
+    now: float,
+    decode: DecodeMessage | None = None,
 ) -> ParsedPayload:
-    """The values of a message that arrived at `now`, in seconds since 1970. Never raises."""
-    text, fault = _text_of(payload, settings.payload_bytes_max)
+    """The values of a message that arrived at `now`, in seconds since 1970.
+
+    `decode` reads messages in the form of a schema registry; without it they are a fault. Raises
+    nothing but what `decode` raises.
+    """
+    no_values = _no_values(settings.na_values)
+    fields, fault = _fields_of(payload, settings, decode)
+    if not wanted[0].field and type(fields) is str:
+        return _parsed(now, dict.fromkeys(wanted, fields.strip()), no_values)
+    if type(fields) is str:
+        fields = _object_of(fields)
+    if not fault and not isinstance(fields, dict):
+        fault = "not_json"
     if fault:
         return ParsedPayload(None, [fault])
-    no_values = _no_values(settings.na_values)
-    if not wanted[0].field:
-        return _parsed(now, dict.fromkeys(wanted, text.strip()), no_values)
-    try:
-        fields = json.loads(text)
-    except (ValueError, RecursionError):
-        # Nested a thousand times, JSON of a few bytes ends the recursion of the parser.
-        fields = None
-    if not isinstance(fields, dict):
-        return ParsedPayload(None, ["not_json"])
     time: float | None = now
     if settings.time:
         read = time_reader_of(settings.timezone, settings.date_format)
@@ -142,6 +151,27 @@ def parse_payload(
     if settings.client_field:
         parsed = parsed._replace(client=text_of(field_at(fields, settings.client_field)))
     return parsed
+
+
+def _fields_of(
+    payload: bytes, settings: MessageSettings, decode: DecodeMessage | None
+) -> tuple[Any, str]:
+    """What a message has: fields where a schema tells them, else its text; and why it has
+    nothing."""
+    if decode is None or not has_schema_header(payload):
+        text, fault = _text_of(payload, settings.payload_bytes_max)
+        return (None if fault else text), fault
+    if len(payload) > settings.payload_bytes_max:
+        return None, "oversized"
+    return decode(payload)
+
+
+def _object_of(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        # Nested a thousand times, JSON of a few bytes ends the recursion of the parser.
+        return None
 
 
 def _text_of(payload: bytes, bytes_max: int) -> tuple[str, str]:

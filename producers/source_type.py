@@ -48,7 +48,10 @@ FAULTS = {
     "not_json": "messages were no JSON object",
     "not_line_protocol": "lines were no line protocol of InfluxDB",
     "not_newer": "readings were not newer than the newest of their client; stored before, or late",
-    "of_a_schema": "messages were in the form of a schema registry, which is not read; write JSON",
+    "of_a_schema": "messages were in the form of a schema registry, which needs schema_registry in"
+    " [kafka]",
+    "unknown_schema": "messages were of a schema that the schema registry does not have",
+    "not_of_schema": "messages were not as their schema says",
     "timeless": "messages had no readable time",
     "ahead": "messages had a time in the future",
     "unknown_topic": "messages were of a topic that was not subscribed to",

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 from shoal.config.base import client_name_of
 from shoal.errors import InvalidState, LogUnavailable
 from shoal.producers.files.split import CLIENTS_MAX
-from shoal.producers.kafka.record_reader import RecordReader
+from shoal.producers.kafka.record_reader import RecordReader, decoder_of
 from shoal.producers.kafka.settings import KafkaSourceSettings, kafka_settings
 from shoal.producers.messages import RejectedMessages
 from shoal.producers.publisher import Mark, MarkState, ReadingsPublisher
@@ -165,7 +165,9 @@ class KafkaIngest:
         self._open_log = open_log
         self._clock = clock
         self._steady = steady
-        self._reader = RecordReader(task.config, self._settings, counts.faults)
+        self._reader = RecordReader(
+            task.config, self._settings, counts.faults, decoder_of(self._settings)
+        )
         if bookmark.held:
             self._reader.gaps.restore(bookmark.held)
         self._rejected = RejectedMessages(counts.faults)

@@ -13,6 +13,7 @@ from shoal.config.settings import Config
 from shoal.errors import SettingsError
 from shoal.producers.kafka.settings import KafkaSourceSettings
 from shoal.producers.messages import (
+    DecodeMessage,
     MessageSettings,
     ParsedPayload,
     TopicField,
@@ -45,9 +46,17 @@ class RecordSettings(MessageSettings, Protocol):
 class RecordReader:
     """Reads records by the rules of [kafka] or [influx]: fields, time, missing values."""
 
-    def __init__(self, config: Config, settings: RecordSettings, faults: Counter[str]) -> None:
-        """`faults` counts the readings that are filled or learnt with gaps."""
+    def __init__(
+        self,
+        config: Config,
+        settings: RecordSettings,
+        faults: Counter[str],
+        decode: DecodeMessage | None = None,
+    ) -> None:
+        """`faults` counts the readings that are filled or learnt with gaps; `decode`: see
+        `parse_payload`."""
         contract = config.contract
+        self._decode = decode
         self._settings = settings
         self._width = contract.width
         self._faults = faults
@@ -65,7 +74,7 @@ class RecordReader:
         """The values in a record, `now` in seconds since 1970; without values and with faults where
         it is of no use.
 
-        Raises `MissingCodec`.
+        Raises `MissingCodec`, and what `decode` raises.
         """
         if record.value is None and record.headers:
             # Records of an embedded log are read without the library of Kafka.
@@ -79,7 +88,9 @@ class RecordReader:
         arrival = now if self._settings.time else record.timestamp_ms / 1000
         payload = record.value or b""
         # Kafka has -1 for the time of a record without one.
-        parsed = parse_payload(payload, self._wanted, self._settings, max(arrival, 0.0))
+        parsed = parse_payload(
+            payload, self._wanted, self._settings, max(arrival, 0.0), self._decode
+        )
         if parsed.values is None or not self._is_usable(parsed.faults):
             return parsed._replace(values=None, faults=parsed.faults or ["incomplete"])
         # A message that is of use all the same is not rejected, and its bad values are counted.
@@ -106,6 +117,18 @@ class RecordReader:
         return self.gaps.treats and set(faults) <= {"missing", "undeclared", "bad_quality"}
 
 
+def decoder_of(settings: KafkaSourceSettings) -> DecodeMessage | None:
+    """Reads messages by the schema registry of the settings; None where they name none."""
+    if not settings.schema_registry:
+        return None
+    # Loaded only where a registry is used.
+    from shoal.producers.kafka.schema_registry import (  # noqa: PLC0415 - few topics have one
+        SchemaRegistry,
+    )
+
+    return SchemaRegistry(settings).fields
+
+
 def message_reader(
     config: Config, settings: KafkaSourceSettings, field: str
 ) -> Callable[[Record, float], ReadMessage]:
@@ -120,7 +143,8 @@ def message_reader(
             '[host] reads each message by itself, and missing = "hold" fills it from those before:'
             " choose another value for missing in [kafka]"
         )
-    reader = RecordReader(config, settings.model_copy(update={"client": field}), Counter())
+    own = settings.model_copy(update={"client": field})
+    reader = RecordReader(config, own, Counter(), decoder_of(settings))
 
     def read(record: Record, now: float) -> ReadMessage:
         parsed = reader.parse(record, now)

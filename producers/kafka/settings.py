@@ -1,4 +1,5 @@
-"""The section [kafka] of a federation file: a topic of JSON messages, and what they hold."""
+"""The section [kafka] of a federation file: a topic of JSON, Avro or Protobuf messages, and what
+they hold."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from shoal.config.base import FilePath
 from shoal.config.contract import Contract
 from shoal.config.extension_settings import SourceSettings
 from shoal.config.settings import Config
@@ -34,7 +36,24 @@ class KafkaSourceSettings(SourceSettings, BrokerAccess):
 
     address: str = Field(default="", description="the brokers, `kafka://host:port,host:port`")
     topic: str = Field(
-        default="", description="the topic: each message is a JSON object, and a reading"
+        default="",
+        description="the topic: each message is a JSON object, or of a schema registry, and a"
+        " reading",
+    )
+    schema_registry: str = Field(
+        default="",
+        pattern=r"^(https?://\S+)?$",
+        description="the registry, `http://host:port`, that has the schemas of messages in Avro,"
+        " Protobuf or JSON behind the number of their schema (extra `registry`); other messages"
+        " are JSON",
+    )
+    registry_user: str = Field(default="", description="login at the registry; none: no login")
+    registry_secret_file: FilePath | None = Field(
+        default=None, description="file with the password of that login"
+    )
+    registry_ca_file: FilePath | None = Field(
+        default=None,
+        description="file with the certificates (PEM) of the authorities of the registry",
     )
     fields: dict[str, str] = Field(
         default_factory=dict,
@@ -89,6 +108,10 @@ class KafkaSourceSettings(SourceSettings, BrokerAccess):
         # The scheme of an address may be written in either case (RFC 3986, 3.1).
         if self.address and not re.match("(?i)kafka://", self.address):
             raise ValueError("address: write kafka://host:port")
+        if (self.registry_user == "") != (self.registry_secret_file is None):
+            raise ValueError("registry_user and registry_secret_file go together")
+        if self.registry_user and not self.schema_registry.startswith("https://"):
+            raise ValueError("registry_user sends a password: write schema_registry with https://")
         paths = {f"fields.{name}": path for name, path in self.fields.items()}
         paths |= {f"quality.{name}": path for name, path in self.quality.items()}
         optional = {"time": self.time, "client": self.client, "user_id": self.user_id}
