@@ -67,6 +67,19 @@ def test_examples_of_the_standard_are_valid(
     assert both(own.public, message, bytes.fromhex(signature))
 
 
+VECTORS = Path(__file__).parent.parent / "vectors" / "ed25519" / "wycheproof.txt"
+
+
+def test_both_forms_answer_as_the_vectors_of_wycheproof_say() -> None:
+    """Signatures that are malleable, cut off, or hold numbers beyond their range among them."""
+    lines = VECTORS.read_text(encoding="utf-8").splitlines()[1:]
+    assert len(lines) == 151
+    for line in lines:
+        number, result, *hexadecimal = line.split()
+        key, signature, message = (bytes.fromhex(text.strip("-")) for text in hexadecimal)
+        assert both(key, message, signature) is (result == "valid"), f"vector {number}"
+
+
 ORDER_8 = bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05")
 """a point of the order 8"""
 

@@ -9,11 +9,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import http.client
 import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,7 +26,6 @@ from shoal.errors import LogUnavailable, SettingsError
 from shoal.files import read_password
 from shoal.protocol.events import SITE_EVENT_KINDS
 from shoal.server_node.outputs.sinks.base import TIMEOUT_S, SinkType
-from shoal.server_node.outputs.sinks.timed_http import timed_opener
 
 BUSY: Final = frozenset({408, 425, 429})
 """HTTP statuses below 500 with which the same request may succeed later: request timeout, too
@@ -159,35 +155,31 @@ class Webhook:
         """`token_file`: sent as `Authorization: Bearer`; `signing_key_file`: signs.
 
         Both are read at each request, so that they can be replaced while alerts are forwarded.
+        Raises `MissingExtra`.
         """
-        self._url = url
         self._token_file = token_file
         self._signing_key_file = signing_key_file
-        self._host = host_of(url)
+        self._shown = f"webhook at {host_of(url)}"
         self._clock = clock
-        self._opener = timed_opener()
+        from shoal.server_node.outputs.sinks.http_post import (  # noqa: PLC0415 - only to deliver
+            HttpPost,
+        )
+
+        self._post = HttpPost(url, self._shown, TIMEOUT_S)
 
     def deliver(self, alert: Mapping[str, Any], event: str, model: str) -> bool:
         """See `Sink.deliver`."""
-        request = self._request(alert)
-        try:
-            # The answer is not read: whatever a receiver sends has no meaning beyond its status.
-            with self._opener.open(request, timeout=TIMEOUT_S):
-                return True
-        except urllib.error.HTTPError as answer:
-            # An open answer holds its connection, and thousands may come in an outage.
-            answer.close()
-            self._check_rejected(answer.code)
-            return False
-        except (urllib.error.URLError, http.client.HTTPException, OSError) as away:
-            reason = getattr(away, "reason", away)
-            raise LogUnavailable(f"webhook at {self._host}: {reason}") from None
+        body = json.dumps(alert).encode()
+        status = self._post.send(self._headers(alert, body), body)
+        if 200 <= status < 300:
+            return True
+        self._check_rejected(status)
+        return False
 
     def close(self) -> None:
         """Do nothing: no connection is kept between two alerts."""
 
-    def _request(self, alert: Mapping[str, Any]) -> urllib.request.Request:
-        body = json.dumps(alert).encode()
+    def _headers(self, alert: Mapping[str, Any], body: bytes) -> dict[str, str]:
         headers = {"Content-Type": "application/json", "User-Agent": f"shoal/{__version__}"}
         headers |= cloud_event_headers(alert)
         if self._token_file is not None:
@@ -197,17 +189,17 @@ class Webhook:
             # The id of the event, so that a receiver recognises an alert that is delivered again
             # although its time, and so its signature, is another.
             headers |= signature_headers(secret, headers["ce-id"], self._clock(), body)
-        return urllib.request.Request(self._url, body, headers, method="POST")
+        return headers
 
     def _check_rejected(self, status: int) -> None:
         """Raises `LogUnavailable` unless the status rejects the alert for good."""
         if 300 <= status < 400:
             raise LogUnavailable(
-                f"webhook at {self._host}: answered {status}, a redirect, which is not followed; "
+                f"{self._shown}: answered {status}, a redirect, which is not followed; "
                 "set the final URL"
-            ) from None
+            )
         if status >= 500 or status in BUSY:
-            raise LogUnavailable(f"webhook at {self._host}: answered {status}") from None
+            raise LogUnavailable(f"{self._shown}: answered {status}")
 
 
 class WebhookType(SinkType):
