@@ -29,6 +29,7 @@ from shoal.kernels.forms import PROCESS
 from shoal.protocol.reading_faults import Rejected, unusable
 from shoal.runtime.service import Heartbeat, resumed, run, stopped_by_signals
 from shoal.telemetry.events import log_event, start_logging
+from shoal.telemetry.export import exported_signals, exporting, leave_the_machine
 from shoal.transports import check_installed
 
 if TYPE_CHECKING:
@@ -124,10 +125,7 @@ def client(
     heartbeat = Heartbeat()
     longest_s = math.inf if until_idle is None else max(until_idle, SERVER_START_S)
     contract_by = None if no_wait else time.monotonic() + longest_s
-    with stopped_by_signals() as stop:
-        metrics = None
-        if config.client.metrics_port:
-            metrics = _serve_metrics(config.client, heartbeat)
+    with stopped_by_signals() as stop, _shown_metrics(config, name, heartbeat) as metrics:
         run(
             lambda: _counted(config, name, metrics, heartbeat, totals, rejected, contract_by),
             stop,
@@ -153,17 +151,27 @@ def _log_rejected(rejected: list[Rejected]) -> None:
     log_event("rejected_in_all", logging.WARNING, readings=readings, kinds="; ".join(kinds))
 
 
-def _serve_metrics(settings: ClientSettings, heartbeat: Heartbeat) -> ClientMetrics:
-    """Metrics that are served over HTTP."""
-    # Only a client that serves metrics loads the libraries for it.
-    from shoal.runtime.health import serve  # noqa: PLC0415 - loaded only with a metrics_port
-
+@contextmanager
+def _shown_metrics(
+    config: Config, name: str, heartbeat: Heartbeat
+) -> Iterator[ClientMetrics | None]:
+    """Metrics that are served over HTTP, or exported; None where they are neither."""
+    settings = config.client
+    is_exported = "metrics" in exported_signals()
+    if not settings.metrics_port and not is_exported:
+        yield None
+        return
     metrics = make_metrics(settings)
-    serve(settings.metrics_host, settings.metrics_port, metrics.registry, heartbeat)
-    log_event(
-        "metrics_served", address=f"http://{settings.metrics_host}:{settings.metrics_port}/metrics"
-    )
-    return metrics
+    if settings.metrics_port:
+        # Only a client that serves metrics loads the libraries for it.
+        from shoal.runtime.health import serve  # noqa: PLC0415 - loaded only with a metrics_port
+
+        serve(settings.metrics_host, settings.metrics_port, metrics.registry, heartbeat)
+        address = f"http://{settings.metrics_host}:{settings.metrics_port}/metrics"
+        log_event("metrics_served", address=address)
+    resource = {"shoal.federation": config.contract.federation, "shoal.client": name}
+    with exporting(metrics.registry, "client", resource):
+        yield metrics
 
 
 def make_metrics(settings: ClientSettings) -> ClientMetrics:
@@ -172,7 +180,8 @@ def make_metrics(settings: ClientSettings) -> ClientMetrics:
         ClientMetrics,
     )
 
-    return ClientMetrics(on_site=settings.metrics_on_site or is_loopback(settings.metrics_host))
+    stays_here = is_loopback(settings.metrics_host) and not leave_the_machine()
+    return ClientMetrics(on_site=settings.metrics_on_site or stays_here)
 
 
 @contextmanager

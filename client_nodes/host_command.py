@@ -6,6 +6,8 @@ import json
 import logging
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,7 @@ from shoal.config.settings import Config, load_config
 from shoal.kernels.forms import PROCESS
 from shoal.runtime.service import Heartbeat, run, stopped_by_signals
 from shoal.telemetry.events import log_event, start_logging
+from shoal.telemetry.export import exported_signals, exporting, leave_the_machine
 from shoal.transports import check_installed
 
 if TYPE_CHECKING:
@@ -92,10 +95,7 @@ def host(
     heartbeat = Heartbeat()
     longest_s = math.inf if until_idle is None else max(until_idle, SERVER_START_S)
     contract_by = None if no_wait else time.monotonic() + longest_s
-    with stopped_by_signals() as stop:
-        metrics = None
-        if config.client.metrics_port:
-            metrics = _serve_metrics(config, heartbeat)
+    with stopped_by_signals() as stop, _shown_metrics(config, heartbeat) as metrics:
         served = Host(config, names, clients_max, metrics, contract_by=contract_by)
         run(
             lambda: open_host(served),
@@ -117,16 +117,25 @@ def host(
         raise left_out(failures, len(served.clients), config.server.client_names)
 
 
-def _serve_metrics(config: Config, heartbeat: Heartbeat) -> HostMetrics:
+@contextmanager
+def _shown_metrics(config: Config, heartbeat: Heartbeat) -> Iterator[HostMetrics | None]:
+    """Metrics that are served over HTTP, or exported; None where they are neither."""
     settings = config.client
-    # Only a host that serves metrics loads the libraries for it.
+    is_exported = "metrics" in exported_signals()
+    if not settings.metrics_port and not is_exported:
+        yield None
+        return
+    # Only a host that shows metrics loads the libraries for it.
     from shoal.client_nodes.host_metrics import HostMetrics  # noqa: PLC0415 - for metrics alone
-    from shoal.runtime.health import serve  # noqa: PLC0415 - for metrics alone
 
-    on_site = settings.metrics_on_site or is_loopback(settings.metrics_host)
+    stays_here = is_loopback(settings.metrics_host) and not leave_the_machine()
+    on_site = settings.metrics_on_site or stays_here
     metrics = HostMetrics(on_site, config.server.client_names)
-    serve(settings.metrics_host, settings.metrics_port, metrics.registry, heartbeat)
-    log_event(
-        "metrics_served", address=f"http://{settings.metrics_host}:{settings.metrics_port}/metrics"
-    )
-    return metrics
+    if settings.metrics_port:
+        from shoal.runtime.health import serve  # noqa: PLC0415 - loaded only with a metrics_port
+
+        serve(settings.metrics_host, settings.metrics_port, metrics.registry, heartbeat)
+        address = f"http://{settings.metrics_host}:{settings.metrics_port}/metrics"
+        log_event("metrics_served", address=address)
+    with exporting(metrics.registry, "host", {"shoal.federation": config.contract.federation}):
+        yield metrics

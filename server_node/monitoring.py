@@ -37,6 +37,7 @@ from shoal.server_node.report.lineage.clusters import Cluster, Lineage, dwells_o
 from shoal.server_node.report.lineage.events import EventKind
 from shoal.server_node.report.regression import prediction_error
 from shoal.server_node.report.status import ClientStatus, newest_clients
+from shoal.server_node.spans import ServerSpans
 from shoal.telemetry.events import log_event
 from shoal.telemetry.metrics import ServerMetrics
 
@@ -236,6 +237,7 @@ class ServerMonitoring:
         """models whose memory is too small for the clusters that there are"""
         self._made_at: defaultdict[str, list[float]] = defaultdict(list)
         """model -> when the updates were made that no snapshot shows yet"""
+        self._spans = ServerSpans()
         self._waiting: set[str] = set()
         """models with an open round"""
         self._labelled: set[str] = set()
@@ -382,6 +384,7 @@ class ServerMonitoring:
         if new:
             self._made_at[ingested.model].append(ingested.made_at)
             totals.last_seen[ingested.client] = ingested.at
+            self._spans.absorbed(ingested)
 
     def _show(self, totals: _Totals) -> None:
         for result, number in totals.updates.items():
@@ -399,6 +402,7 @@ class ServerMonitoring:
             return
         self._metrics.updates.labels(result="rejected").inc()
         self._metrics.rejected.labels(reason=ingested.reason).inc()
+        self._spans.rejected(ingested)
         origin = f"{ingested.topic}/{ingested.partition}/{ingested.offset}"
         # As the message claims, if it could be read at all.
         claimed = {}
@@ -416,6 +420,7 @@ class ServerMonitoring:
             case RoundClosed():
                 self._waiting.discard(event.model)
                 self._round_closed(event)
+                self._spans.round_closed(event, now)
             case ModelSleeping():
                 self._waiting.discard(event.model)
                 self._metrics.round_opened_at.labels(model=event.model).set(0)
@@ -438,6 +443,7 @@ class ServerMonitoring:
             if client in self._labelled:
                 labels = {"model": snapshot.model, "client": client}
                 self._metrics.client_unlikeness.labels(**labels).set(unlike)
+        self._spans.published(published)
         for made_at in self._made_at.pop(snapshot.model, ()):
             self._metrics.latency.observe(max(0.0, snapshot.made_at - made_at))
         fields = {

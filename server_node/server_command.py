@@ -28,6 +28,7 @@ from shoal.server_node.node import ServerNode
 from shoal.server_node.regions.bridge import BridgeThread
 from shoal.server_node.report.status import StatusBoard
 from shoal.telemetry.events import log_event, start_logging
+from shoal.telemetry.export import exporting
 from shoal.telemetry.metrics import ServerMetrics
 from shoal.transports import check_installed, open_log
 
@@ -111,7 +112,12 @@ def server(
         updater.update(node)
         own_helper.step()
 
-    with stopped_by_signals() as stop, _page(page_server, config, board, metrics):
+    federation = {"shoal.federation": config.contract.federation}
+    with (
+        stopped_by_signals() as stop,
+        exporting(metrics.registry, "server", federation),
+        _page(page_server, config, board, metrics),
+    ):
         run(build, stop, until_idle, on_step=on_step)
     models = _totals(board)
     log_event("stopped", models=len(models))

@@ -28,7 +28,7 @@ helper_node | producers client_nodes server_node | onebox reproduction
 """docs/explanation/design.md has this list; a layer, between two bars, imports from itself and from
 those before."""
 SERVER_LAYERS = """
-history | report | models | regions | ingest | outputs | monitoring | lease node
+history | report | models | regions | ingest | outputs | spans monitoring | lease node
 bootstrap replicas | server_command
 """
 """the same for the folders of `server_node` and the files beside them: no two folders import each

@@ -1,0 +1,228 @@
+"""Metrics and spans to OpenTelemetry: OTLP over HTTP, by the official SDK and its variables.
+
+The metrics are those of the registry that Prometheus reads, under the same names: a number has one
+source. The SDK has no way to take a histogram from elsewhere, so its data points are made here and
+given to its exporter.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from threading import Event, Thread
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.samples import Sample
+
+from shoal import __version__
+from shoal.errors import MissingExtra
+from shoal.telemetry.events import log_event
+from shoal.telemetry.spans import SPANS, Span
+
+try:
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.metrics.export import (
+        AggregationTemporality,
+        Gauge,
+        Histogram,
+        HistogramDataPoint,
+        Metric,
+        MetricsData,
+        NumberDataPoint,
+        ResourceMetrics,
+        ScopeMetrics,
+        Sum,
+    )
+    from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+    from opentelemetry.trace import Span as RecordedSpan
+    from opentelemetry.trace import Status, StatusCode, set_span_in_context
+except ImportError:
+    raise MissingExtra("OpenTelemetry", "otel") from None
+
+INTERVAL_MS: Final = 60_000.0
+"""milliseconds between two exports of metrics, unless OTEL_METRIC_EXPORT_INTERVAL says otherwise"""
+UNITS: Final = {"_seconds": "s", "_bytes": "By", "_ratio": "1"}
+"""end of a metric's name -> its unit (UCUM)"""
+SCOPE: Final = InstrumentationScope("shoal", __version__)
+NOT_KEPT: Final[Any] = None
+"""the least and the greatest value of a histogram, optional in the protocol: Prometheus has none"""
+NANO: Final = 1_000_000_000
+Labels = tuple[tuple[str, str], ...]
+
+
+class Export:
+    """Exports until it is closed: spans as they end, metrics at an interval and at the end."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        process: str,
+        attributes: Mapping[str, str],
+        signals: Sequence[str],
+    ) -> None:
+        _report_failures()
+        resource = _resource(process, attributes)
+        self._metrics = None
+        if "metrics" in signals:
+            self._metrics = _PeriodicMetrics(registry, resource)
+        self._traces = None
+        if "traces" in signals:
+            self._traces = TracerProvider(resource=resource)
+            self._traces.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+            self._tracer = self._traces.get_tracer("shoal", __version__)
+            SPANS.add(self._pass_on)
+
+    def close(self) -> None:
+        """Export what is left, and stop."""
+        if self._traces is not None:
+            SPANS.remove(self._pass_on)
+            self._traces.shutdown()
+        if self._metrics is not None:
+            self._metrics.close()
+
+    def _pass_on(self, span: Span) -> None:
+        self._record(span, None)
+
+    def _record(self, span: Span, parent: RecordedSpan | None) -> None:
+        context = None if parent is None else set_span_in_context(parent)
+        recorded = self._tracer.start_span(
+            span.name, context, attributes=dict(span.attributes), start_time=_nano(span.start)
+        )
+        if span.error:
+            recorded.set_status(Status(StatusCode.ERROR, span.error))
+        for part in span.parts:
+            self._record(part, recorded)
+        recorded.end(_nano(span.end))
+
+
+class _PeriodicMetrics:
+    """Exports the metrics of a registry from a thread of its own."""
+
+    def __init__(self, registry: CollectorRegistry, resource: Resource) -> None:
+        self._registry = registry
+        self._resource = resource
+        self._exporter = OTLPMetricExporter()
+        self._start = time.time_ns()
+        interval_ms = float(os.environ.get("OTEL_METRIC_EXPORT_INTERVAL") or INTERVAL_MS)
+        self._interval_s = interval_ms / 1000
+        self._closed = Event()
+        self._thread = Thread(target=self._run, name="otel-metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Export once more, and stop."""
+        self._closed.set()
+        self._thread.join()
+        self._exporter.shutdown()
+
+    def _run(self) -> None:
+        while True:
+            ends = self._closed.wait(self._interval_s)
+            # The exporter logs what fails and tries again; the next export has all numbers anyway.
+            self._exporter.export(self._data())
+            if ends:
+                return
+
+    def _data(self) -> MetricsData:
+        now = time.time_ns()
+        metrics = list(metrics_of(self._registry, self._start, now))
+        scope = ScopeMetrics(SCOPE, metrics, "")
+        return MetricsData([ResourceMetrics(self._resource, [scope], "")])
+
+
+def metrics_of(registry: CollectorRegistry, start: int, now: int) -> Iterator[Metric]:
+    """The families of a registry as metrics of OpenTelemetry, under the names that Prometheus
+    shows; `start` and `now` in nanoseconds since 1970."""
+    for family in registry.collect():
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        if data := _data_of(family, start, now):
+            yield Metric(name, family.documentation, _unit(family.name), data)
+
+
+def _data_of(family: Family, start: int, now: int) -> Sum | Gauge | Histogram | None:
+    if family.type == "histogram":
+        points = list(_histogram_points(family.samples, start, now))
+        return Histogram(points, AggregationTemporality.CUMULATIVE) if points else None
+    # A counter also has a sample with the moment at which it began.
+    samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+    if not samples:
+        return None
+    numbers = [
+        NumberDataPoint(sample.labels, start, now, float(sample.value)) for sample in samples
+    ]
+    if family.type == "counter":
+        return Sum(numbers, AggregationTemporality.CUMULATIVE, is_monotonic=True)
+    return Gauge(numbers)
+
+
+def _histogram_points(
+    samples: Sequence[Sample], start: int, now: int
+) -> Iterator[HistogramDataPoint]:
+    """One point for each set of labels: Prometheus counts up to each bound, OpenTelemetry between
+    two."""
+    cumulative: dict[Labels, dict[float, float]] = {}
+    sums: dict[Labels, float] = {}
+    for sample in samples:
+        labels = tuple(pair for pair in sample.labels.items() if pair[0] != "le")
+        if sample.name.endswith("_bucket"):
+            cumulative.setdefault(labels, {})[float(sample.labels["le"])] = sample.value
+        elif sample.name.endswith("_sum"):
+            sums[labels] = sample.value
+    for labels, up_to in cumulative.items():
+        bounds = sorted(up_to)
+        counts: list[int] = []
+        for bound in bounds:
+            counts.append(int(up_to[bound]) - sum(counts))
+        # The last bound, infinity, is not written down.
+        yield HistogramDataPoint(
+            attributes=dict(labels),
+            start_time_unix_nano=start,
+            time_unix_nano=now,
+            count=sum(counts),
+            sum=sums[labels],
+            bucket_counts=counts,
+            explicit_bounds=bounds[:-1],
+            min=NOT_KEPT,
+            max=NOT_KEPT,
+        )
+
+
+class _Failures(logging.Handler):
+    """What the SDK logs, an endpoint that is away above all, as an event of this process."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler.emit`."""
+        log_event("telemetry_export_failed", logging.WARNING, reason=record.getMessage())
+
+
+def _report_failures() -> None:
+    logger = logging.getLogger("opentelemetry")
+    logger.handlers[:] = [_Failures(logging.WARNING)]
+    logger.propagate = False
+
+
+def _resource(process: str, attributes: Mapping[str, str]) -> Resource:
+    own = {"service.version": __version__, **attributes}
+    named = "OTEL_SERVICE_NAME" in os.environ
+    if not named and f"{SERVICE_NAME}=" not in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
+        own[SERVICE_NAME] = f"shoal-{process}"
+    return Resource.create(own)
+
+
+def _unit(name: str) -> str:
+    for ending, unit in UNITS.items():
+        if name.endswith(ending):
+            return unit
+    return "1"
+
+
+def _nano(seconds: float) -> int:
+    return int(seconds * NANO)

@@ -1,0 +1,200 @@
+"""OpenTelemetry: what a collector gets over OTLP is what Prometheus reads, and a trace of each
+snapshot."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from shoal.client_nodes.client_command import make_metrics
+from shoal.config.sections import ClientSettings
+from shoal.telemetry.export import exported_signals, exporting, leave_the_machine
+from shoal.telemetry.metrics import ServerMetrics
+from tests.server_node.server_fixture import ServerFixture
+from tests.small_plant import an_update
+
+pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed")
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+REQUESTS = {"/v1/metrics": ExportMetricsServiceRequest, "/v1/traces": ExportTraceServiceRequest}
+
+
+class Collector:
+    """An OTLP/HTTP receiver on the loopback that keeps what it is sent."""
+
+    def __init__(self) -> None:
+        self.received: dict[str, list[Any]] = {path: [] for path in REQUESTS}
+        collector = self
+
+        class Answer(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                if self.headers.get("Content-Encoding") == "gzip":
+                    body = gzip.decompress(body)
+                collector.received[self.path].append(REQUESTS[self.path].FromString(body))
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+                """Nothing on the terminal."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def metrics(self) -> dict[str, Any]:
+        """name -> metric, of the newest request."""
+        resource = self.received["/v1/metrics"][-1].resource_metrics[0]
+        return {metric.name: metric for metric in resource.scope_metrics[0].metrics}
+
+    def spans(self) -> list[Any]:
+        found: list[Any] = []
+        for request in self.received["/v1/traces"]:
+            for resource in request.resource_spans:
+                for scope in resource.scope_spans:
+                    found += scope.spans
+        return found
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    receiver = Collector()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
+    yield receiver
+    receiver.server.shutdown()
+    receiver.server.server_close()
+
+
+def attributes_of(span: Any) -> dict[str, Any]:
+    found = {}
+    for attribute in span.attributes:
+        kind = attribute.value.WhichOneof("value")
+        found[attribute.key] = getattr(attribute.value, kind)
+    return found
+
+
+def shown(registry: CollectorRegistry) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """(name, labels) -> value of every sample that Prometheus reads."""
+    found = {}
+    for family in registry.collect():
+        for sample in family.samples:
+            found[sample.name, tuple(sorted(sample.labels.items()))] = sample.value
+    return found
+
+
+def numbers(metric: Any) -> Iterator[tuple[tuple[tuple[str, str], ...], Any]]:
+    """The data points of a metric with their labels."""
+    for point in getattr(metric, metric.WhichOneof("data")).data_points:
+        labels = ((label.key, label.value.string_value) for label in point.attributes)
+        yield tuple(sorted(labels)), point
+
+
+def test_a_collector_gets_the_numbers_of_prometheus_and_a_trace_of_each_snapshot(
+    tmp_path: Path, collector: Collector
+) -> None:
+    fixture = ServerFixture(tmp_path)
+    metrics = ServerMetrics()
+    fixture.send(an_update(fixture.contract), an_update(fixture.contract, "cellar"))
+    fixture.publish(("rooms", b"no update", ()))
+    with exporting(metrics.registry, "server", {"shoal.federation": "plant"}):
+        with fixture.server(metrics=metrics) as server:
+            while server.step():
+                pass
+        expected = shown(metrics.registry)
+    compared = 0
+    for name, metric in collector.metrics().items():
+        # The process goes on between the two: its own time and memory differ.
+        if name.startswith(("process_", "python_")):
+            continue
+        for labels, point in numbers(metric):
+            if metric.WhichOneof("data") == "histogram":
+                assert point.count == expected[f"{name}_count", labels], name
+                assert point.sum == expected[f"{name}_sum", labels], name
+                up_to = 0
+                for bound, count in zip(point.explicit_bounds, point.bucket_counts, strict=False):
+                    up_to += count
+                    le = tuple(sorted((*labels, ("le", str(bound)))))
+                    assert up_to == expected[f"{name}_bucket", le]
+            else:
+                suffix = "_info" if (f"{name}_info", labels) in expected else ""
+                assert point.as_double == expected[name + suffix, labels], name
+            compared += 1
+    assert compared > 30
+    updates = collector.metrics()["shoal_updates_total"]
+    assert updates.sum.is_monotonic
+    assert dict(numbers(updates))[(("result", "absorbed"),)].as_double == 2
+    resource = collector.received["/v1/metrics"][0].resource_metrics[0].resource
+    assert attributes_of(resource)["service.name"] == "shoal-server"
+    assert attributes_of(resource)["shoal.federation"] == "plant"
+
+    spans = collector.spans()
+    roots = [span for span in spans if span.name == "snapshot"]
+    assert [attributes_of(root)["shoal.snapshot.version"] for root in roots] == [1]
+    parts = [span for span in spans if span.parent_span_id == roots[0].span_id]
+    assert sorted(span.name for span in parts) == ["learn", "update", "update"]
+    assert {span.trace_id for span in parts} == {roots[0].trace_id}
+    clients = {attributes_of(span).get("shoal.client") for span in parts if span.name == "update"}
+    assert clients == {"attic", "cellar"}
+    for part in parts:
+        assert roots[0].start_time_unix_nano <= part.start_time_unix_nano
+        assert part.start_time_unix_nano <= part.end_time_unix_nano
+        assert part.end_time_unix_nano <= roots[0].end_time_unix_nano
+    (rejected,) = [span for span in spans if span.status.message]
+    assert (rejected.name, rejected.parent_span_id) == ("update", b"")
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, ()),
+        ({"OTEL_SERVICE_NAME": "x"}, ()),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}, ("metrics", "traces")),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c:4318"}, ("traces",)),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "OTEL_TRACES_EXPORTER": "none"},
+            ("metrics",),
+        ),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "OTEL_SDK_DISABLED": "true"}, ()),
+    ],
+)
+def test_variables_say_what_is_exported(
+    environment: dict[str, str], expected: tuple[str, ...]
+) -> None:
+    assert exported_signals(environment) == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "leaves"),
+    [("http://localhost:4318", False), ("http://[::1]:4318", False), ("http://10.0.0.7", True)],
+)
+def test_counts_of_raw_readings_go_to_no_collector_on_another_machine(
+    monkeypatch: pytest.MonkeyPatch, url: str, leaves: bool
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+    assert leave_the_machine() == leaves
+    assert make_metrics(ClientSettings()).on_site == (not leaves)
+    assert make_metrics(ClientSettings(metrics_on_site=True)).on_site
+
+
+def test_a_protocol_that_is_not_exported_is_said_and_stops_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    monkeypatch.setattr(logging.getLogger("shoal"), "propagate", True)
+    with exporting(CollectorRegistry(), "server", {}):
+        pass
+    (record,) = caplog.records
+    assert record.getMessage() == "telemetry_not_exported"
+    assert "http/protobuf" in json.dumps(record.__dict__["fields"])
