@@ -58,6 +58,9 @@ RECIPE = (
     "a message has to be one object with a field for each quantity; docs/reference/doors.md has the"
     " command that makes such messages of lists"
 )
+SPARKPLUG_TOPICS = "spBv1.0/"
+"""how topics of Sparkplug B begin (specification 3.0, section 4.1)"""
+OF_SPARKPLUG = "Sparkplug B (protobuf)"
 TIMES_SHARE = 0.95
 WEEK_S = 604_800.0
 QUARTER_S = 900.0
@@ -141,6 +144,11 @@ def plan_of_mqtt(broker: str, topic_filter: str, options: Mapping[str, Any]) -> 
 def _refuse_unread(origin: str, unread: Mapping[str, str]) -> None:
     """Raise `InvalidData` where there are messages and none is read: it says what they are."""
     what = unread.get("")
+    if what == OF_SPARKPLUG:
+        raise InvalidData(
+            f"the messages of {origin} are {what}, which is not read: docs/how-to/telegraf.md has"
+            " the recipe that makes JSON of it"
+        )
     if what == OF_A_LIST:
         raise InvalidData(f"the messages of {origin} are lists, which are not read: {RECIPE}")
     if what is not None:
@@ -223,7 +231,7 @@ def _from_mqtt(
                 break
             received = connection.receive(left)
             for message in received:
-                fields = _fields_of(message.payload, unread)
+                fields = _fields_of(message.payload, unread, message.topic)
                 if fields is not None:
                     messages.append(Sampled(message.topic, fields, time.time()))
             # A broker of MQTT 5 sends no more than `UNACKNOWLEDGED_MAX` messages without it.
@@ -231,11 +239,15 @@ def _from_mqtt(
     return messages
 
 
-def _fields_of(payload: bytes, unread: dict[str, str]) -> dict[str, Any] | None:
+def _fields_of(payload: bytes, unread: dict[str, str], topic: str = "") -> dict[str, Any] | None:
     """path -> cell of a JSON object, or of a plain number; None for anything else.
 
     `unread` gets path -> what it is for the fields that are no cells; "" is the whole message.
+    `topic`: of MQTT.
     """
+    if topic.startswith(SPARKPLUG_TOPICS):
+        unread.setdefault("", OF_SPARKPLUG)
+        return None
     try:
         # Some systems write a byte order mark first, which the parser of JSON refuses.
         text = payload.decode("utf-8-sig")

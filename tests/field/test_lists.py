@@ -73,6 +73,13 @@ def test_messages_that_are_not_read_are_told_for_what_they_are(what: str) -> Non
         assert fault in FAULTS
 
 
+def test_sparkplug_is_named_with_the_page_that_has_its_recipe() -> None:
+    unread: dict[str, str] = {}
+    assert _fields_of(b"\x08\x95\xa0", unread, "spBv1.0/plant/DDATA/edge/press-1") is None
+    with pytest.raises(InvalidData, match=r"are Sparkplug B \(protobuf\), .*telegraf\.md"):
+        _refuse_unread("spBv1.0/#", unread)
+
+
 def test_a_name_that_no_path_can_have_is_listed() -> None:
     unread: dict[str, str] = {}
     assert read({"air": {'6" pipe': 3.5, "": 1, "temp": 14.5}}, unread) == {"air.temp": 14.5}
