@@ -79,7 +79,8 @@ class ServerSpans:
 
 
 def _update_span(ingested: IngestOutcome) -> Span:
-    """From the client's clock to the server's: a client whose clock is ahead took no time."""
+    """The way of an update, from the client's clock to the server's: of a client whose clock is
+    ahead it takes no time."""
     attributes: dict[str, Attribute] = {
         "messaging.destination.name": ingested.topic,
         "messaging.destination.partition.id": str(ingested.partition),

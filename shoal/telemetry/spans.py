@@ -26,14 +26,14 @@ class Span:
 
 
 class SpanReceivers:
-    """Those who want the spans of this process."""
+    """Functions that are called with each span of this process."""
 
     def __init__(self) -> None:
         self._receive: list[Callable[[Span], None]] = []
 
     @property
     def wanted(self) -> bool:
-        """Whether there is any: who would collect spans for nobody need not."""
+        """Whether there is any: without one no span needs to be made."""
         return bool(self._receive)
 
     def add(self, receive: Callable[[Span], None]) -> None:
