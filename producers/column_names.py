@@ -10,6 +10,21 @@ from shoal.producers.features import NUMBERED, unit_of
 from shoal.producers.files.times import without_zone
 
 _THINGS = "dev|device|host|sensor|station|machine|client|room|mote|user|site|node|engine"
+# The same words in French, Spanish, Portuguese, Italian, Dutch, Polish and Russian.
+_THINGS_ELSEWHERE = (
+    "appareil|capteur|équipement|salle|bâtiment|atelier|ligne|poste|"
+    "dispositivo|equipo|máquina|estación|sala|edificio|línea|planta|ubicación|"
+    "equipamento|estação|linha|prédio|"
+    "macchina|sensore|stazione|impianto|linea|edificio|"
+    "apparaat|toestel|ruimte|locatie|gebouw|"
+    "urządzenie|czujnik|maszyna|stacja|"
+    "устройство|датчик|станция|прибор|машина|объект"
+)
+# Chinese, Japanese and Korean, which write no space before "number" and "name".
+_THINGS_IN_SIGNS = (
+    "(设备|設備|装置|機器|机器|机台|传感器|站点|站|测点|房间|车间|デバイス|センサー|장비|설비|기기|센서)"
+    "(编号|编码|名称|名|号|番号|id|번호|이름)?"
+)
 NAMES: Mapping[Kind, re.Pattern[str]] = {
     "time": re.compile(
         r"((received|reported|recorded|measured|event|sample|mess|log|obs|utc|local)[_ -]?)?"
@@ -29,7 +44,9 @@ NAMES: Mapping[Kind, re.Pattern[str]] = {
         r"(dev|device)[_ -]?(eui|addr)|host[_ -]?name|id|eui|mac([_ -]?addr(ess)?)?|imei|"
         r"serial([_ -]?(no|nr|number))?|"
         r"plant|location|place|house|building|hall|line|area|"
-        r"raum|ger(ä|ae)t|anlage|standort|werk|maschine|halle|linie|bereich"
+        r"raum|ger(ä|ae)t|anlage|standort|werk|maschine|halle|linie|bereich|"
+        rf"({_THINGS_ELSEWHERE})([_ -]?(id|n°|nº|no|nr|номер))?|{_THINGS_IN_SIGNS}|"
+        r"src|source[_ -]?(id|name)"
     ),
     "label": re.compile(r"label|class|target|klasse|y|changepoint|anomaly"),
 }

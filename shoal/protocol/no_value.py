@@ -1,8 +1,9 @@
 """Texts that mean "no value" wherever readings come in: in files, messages, requests and tables.
 
 They are those that common systems write in place of a number: NumPy, pandas and R, spreadsheets,
-C on Windows, Home Assistant, and the states of industrial historians. Any other text among numbers
-is no number, which is another fault: a person has to see it.
+C on Windows, Home Assistant, the states of industrial historians, and exports in other languages
+than English. A word that may be a state of its own, as the one for "none", is not among the latter.
+Any other text among numbers is no number, which is another fault: a person has to see it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,42 @@ WORDS: Final = frozenset(
         *("bad", "bad input", "bad data", "bad quality", "comm fail", "i/o timeout", "io timeout"),
         *("scan off", "shutdown", "not connect", "not connected", "out of serv", "pt created"),
         *("no good data for calculation", "arc off-line", "over range", "under range", "no result"),
+        *(
+            "n/d",
+            "n.d.",
+            "n.v.",
+            "k.a.",
+            "k. a.",
+            "s/d",
+            "#nv",
+            "#n/d",
+            "#wert!",
+            "#bezug!",
+            "#zahl!",
+        ),
+        *(
+            "#valeur!",
+            "#nombre!",
+            "#valor!",
+            "#¡valor!",
+            "#¡div/0!",
+            "#¡num!",
+            "#valore!",
+            "#spill!",
+        ),
+        *("keine daten", "nicht verfügbar", "ungültig", "données manquantes", "non disponible"),
+        *("sin dato", "sin datos", "no disponible", "sem dado", "sem dados", "não disponível"),
+        *(
+            "brak danych",
+            "geen gegevens",
+            "нет данных",
+            "无数据",
+            "无效",
+            "缺测",
+            "缺失",
+            "欠測",
+            "결측",
+        ),
         *("calc failed", "configure", "intf shut", "disconnected", "timeout"),
     }
 )

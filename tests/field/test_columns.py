@@ -13,6 +13,7 @@ import pytest
 
 from shoal.config.settings import load_config
 from shoal.errors import InvalidData, SettingsError
+from shoal.producers.column_names import is_named
 from shoal.producers.federation_file import Plan, federation_file
 from shoal.producers.file_plan import plan_of
 from shoal.producers.files.replay import Columns, Replay
@@ -145,6 +146,15 @@ def test_clients_are_several_and_every_row_is_of_one(tmp_path: Path) -> None:
         assert not plan_beside(tmp_path, {"device": texts}).understood.clients
     for name in ("unit", "units"):
         assert not plan_beside(tmp_path, {name: TURNS}).understood.clients
+
+
+def test_devices_are_known_by_their_names_in_other_languages(tmp_path: Path) -> None:
+    names = ["appareil", "Capteur n°", "Dispositivo", "Macchina ID", "Urządzenie", "Датчик"]
+    names += ["设备编号", "设备", "装置名", "장비번호", "src"]
+    assert [name for name in names if not is_named("client", name)] == []
+    assert plan_beside(tmp_path, {"设备编号": TURNS}).understood.clients == ("101", "102", "103")
+    for name in ("设备温度", "local", "source", "linear", "датчик температуры"):
+        assert not is_named("client", name)
 
 
 def test_a_column_without_a_name_is_called_by_its_place(tmp_path: Path) -> None:
