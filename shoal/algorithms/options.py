@@ -8,6 +8,7 @@ takes, and its meaning. Error messages and the tables of the documentation are m
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, Union, get_args, get_origin
 
@@ -69,7 +70,7 @@ class AlgorithmOptions(BaseModel):
         `SettingsError`, which names the option and its valid values.
         """
         try:
-            return cls.model_validate(dict(options))
+            return cls.model_validate({name: _plain(value) for name, value in options.items()})
         except ValidationError as error:
             name = algorithm or cls.ALGORITHM
             # One problem at a time: pydantic lists one for each type that a value could have been.
@@ -122,6 +123,15 @@ class AlgorithmOptions(BaseModel):
             raise SettingsError(
                 f"{self.ALGORITHM} option {name} = {getattr(self, name)!r}, must be {wanted}"
             )
+
+
+def _plain(value: object) -> object:
+    """A number of NumPy as one of Python's: a program takes it from an array of labels."""
+    if isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, Real) else value
 
 
 _PLAIN: Final = {NoneType: "none", str: "a text", bool: "true or false"}

@@ -187,7 +187,8 @@ def as_table(X: ArrayLike, gaps: bool = False) -> Floats:
         raise InvalidData("Complex data not supported: give real numbers")
     if array.ndim == 1:
         raise InvalidData(
-            "X has 1 dimension, must be a table (n, d). Reshape your data: X[None] is one row"
+            "X has 1 dimension, must be a table (n, d). Reshape your data: X[:, None] is one "
+            "feature, X[None] is one row"
         )
     if array.ndim == 2 and len(array) and array.shape[1] == 0:
         raise InvalidData(f"0 feature(s) (shape={array.shape}) while a minimum of 1 is required.")

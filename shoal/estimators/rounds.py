@@ -9,6 +9,7 @@ k-FED and MUFC, which need a single round, are here too.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import numpy as np
@@ -159,9 +160,7 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
 
     def _n_clusters(self) -> int:
         """The parameter `n_clusters`, or the number that its criterion has chosen."""
-        number: int = self.n_clusters
-        if isinstance(self.n_clusters, str):
-            number = self.n_clusters_
+        number: int = self.n_clusters_
         return number
 
     def _choose(self, tables: list[Floats], box: InitHint) -> None:
@@ -171,7 +170,10 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         if wanted is None:
             return  # an algorithm that needs no number
         if not isinstance(wanted, str):
-            self.n_clusters_ = wanted
+            # Here, as the options of the algorithms have other names.
+            if not isinstance(wanted, Integral) or wanted < 1:
+                raise SettingsError(f"n_clusters = {wanted!r}, must be a whole number from 1")
+            self.n_clusters_ = int(wanted)
             return
         algorithm = self._algorithm()
         most = getattr(self, "max_clusters", 1)

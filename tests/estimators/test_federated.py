@@ -182,6 +182,16 @@ def test_invalid_parameters_are_refused_by_fit() -> None:
         FederatedKMeans(2).fit(clients(), clients=[1])
 
 
+@pytest.mark.parametrize("estimator", [FederatedKMeans, FederatedGMM, KFED])
+def test_a_number_of_clusters_that_cannot_be_is_called_as_its_parameter(estimator: Any) -> None:
+    rows = np.random.default_rng(0).normal(size=(80, 2)) + 9.0 * (np.arange(80) % 2)[:, None]
+    for number in (0, -1, 2.5):
+        with pytest.raises(SettingsError, match=rf"^n_clusters = {number}, must be"):
+            estimator(number).fit(rows)
+    # The type of a label.
+    assert len(set(estimator(np.int64(2)).fit(rows).labels_)) == 2
+
+
 @pytest.mark.parametrize("estimator", [FederatedKMeans, FederatedFCM, FederatedGMM])
 @pytest.mark.parametrize("criterion", ["gap", "silhouette", "bic"])
 def test_a_criterion_chooses_the_number_of_clusters(estimator: Any, criterion: str) -> None:
