@@ -385,6 +385,14 @@ class CountWindows:
         """Readings of the open window, which are not charged yet; 0 where no model counts."""
         return len(self._rows)
 
+    @property
+    def due_at(self) -> float:
+        """When the open window is closed though it is not full, seconds since 1970; -inf where
+        that is not known."""
+        if self._opened_at is None:
+            return -math.inf
+        return self._opened_at + self._privacy.window_s
+
     def check_ledger(self) -> None:
         """Raises `InvalidState` unless the ledger continues what was released."""
         if self._ledger is None:

@@ -20,7 +20,8 @@ from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 from typing import TYPE_CHECKING, Final
 
-from shoal.client_nodes.bootstrap import CHECKPOINT, OfHost
+from shoal.client_nodes.asleep import Asleep
+from shoal.client_nodes.bootstrap import CHECKPOINT, RESTORED, OfHost
 from shoal.client_nodes.hosted_client import HostedClient
 from shoal.client_nodes.monitoring import TOTALS
 from shoal.client_nodes.shared_files import SharedFiles
@@ -142,6 +143,8 @@ class Host:
         self._clock = clock
         self._contract_by = contract_by
         self._clients: dict[str, HostedClient] = {}
+        # What the host before has noted of each client; None before it is read.
+        self._notes: dict[str, Asleep] | None = None
         self._refused: set[str] = set()
         """clients that have come when `clients_max` were there"""
         self._site_clients = 0
@@ -309,7 +312,7 @@ class Host:
         """Store what clients have learnt, so that the next host needs not learn it again. Where
         that fails it does."""
         clients = [client for client in self._clients.values() if client.is_open]
-        if not clients:
+        if not self._clients:
             return
         try:
             with shared.together(()):
@@ -318,8 +321,23 @@ class Host:
             with shared.publishing():
                 for client in clients:
                     client.publish()
+            self._note_sleeping(shared)
         except ShoalError as error:
             log_event("not_stored", logging.WARNING, error=str(error))
+
+    def _note_sleeping(self, shared: SharedFiles) -> None:
+        """Note which clients the next host needs not open at once. Raises as the files do."""
+        # Before the first step of a client nothing has changed.
+        if self._source is None or self._notes is None:
+            return
+        # Those that have not stepped since the start are as they were.
+        notes = dict(self._notes)
+        for name, client in self._clients.items():
+            note = client.note()
+            if note is not None:
+                notes[name] = note
+        with shared.together(()):
+            shared.sleep_notes(self._source.identity).save(notes)
 
     def failures(self) -> dict[str, ShoalError]:
         """Why each client that is left out is."""
@@ -366,11 +384,22 @@ class Host:
                 continue
             of_host = None if self._shared is None else partial(self._shared_by, name)
             self._clients[name] = HostedClient(
-                self._config, name, self._clock, self._contract_by, of_host
+                self._config, name, self._clock, self._contract_by, of_host, self._note_of
             )
         if not self._clients and not self._said_none:
             self._said_none = True
             log_event("no_clients", logging.WARNING, place=_place_of_readings(self._config))
+
+    def _note_of(self, client: str) -> Asleep | None:
+        """What the host before has noted of a client; None where that has to look for itself."""
+        if self._shared is None or self._source is None or why_kept_open(self._config):
+            return None
+        if self._notes is None:
+            self._notes = self._shared.sleep_notes(self._source.identity).load()
+        note = self._notes.pop(client, None)
+        # One that comes from a backup must say so at the start.
+        is_restored = (self._config.client.folder / client / RESTORED).exists()
+        return None if is_restored else note
 
     def _shared_by(self, client: str) -> OfHost:
         assert self._source is not None

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
+from shoal.client_nodes.asleep import Asleep
 from shoal.client_nodes.bootstrap import CHECKPOINT, OfHost, checkpoint_owner, open_client
 from shoal.client_nodes.monitoring import TOTALS
 from shoal.client_nodes.node import ClientNode
@@ -34,9 +35,11 @@ class HostedClient:
         clock: Callable[[], float],
         contract_by: float | None,
         of_host: Callable[[], OfHost] | None = None,
+        note_of: Callable[[str], Asleep | None] = lambda _: None,
     ) -> None:
         """`contract_by`: see `Host`; `of_host`: what it shares with all clients of the host, which
-        then step together; None: it has files and connections of its own."""
+        then step together; None: it has files and connections of its own. `note_of`: what the host
+        before has noted of a client, asked for at its first step."""
         self.name = name
         self.failure: ShoalError | None = None
         """why this client is left out; None: it is not"""
@@ -56,6 +59,10 @@ class HostedClient:
         """time of its newest reading, as far as is known, seconds since 1970; None: never opened"""
         self._updated_at: float | None = None
         """`ClientNode.updated_at` when it was put away"""
+        self._wakes_at = math.inf
+        """when it is opened though no reading has come while it is put away"""
+        self._note_of: Callable[[str], Asleep | None] | None = note_of
+        """None once it was asked"""
         self._retry_s = RETRY_FIRST_S
         self._retry_at = -math.inf
 
@@ -90,9 +97,10 @@ class HostedClient:
         """
         if self.failure is not None or time.monotonic() < self._retry_at:
             return False
-        if self._arrivals is not None and not self._arrivals.has_come():
+        if not self._looked_at_note() or self._is_asleep:
             return False
         self._arrivals = None
+        self._wakes_at = math.inf
         with events_of_client(self.name):
             try:
                 did_something = self._stepped()
@@ -164,6 +172,57 @@ class HostedClient:
             if arrivals.end == end:
                 self._arrivals = arrivals
                 log_event("client_put_away", logging.DEBUG, readings=read)
+
+    @property
+    def _is_asleep(self) -> bool:
+        """Whether it is put away, and has nothing to do yet."""
+        if self._arrivals is None or self._arrivals.has_come():
+            return False
+        return self._clock() < self._wakes_at
+
+    def note(self) -> Asleep | None:
+        """What the next host needs to know to open it only when there is something to do; None
+        where it must look for itself. Raises nothing that `ClientNode` raises on purpose."""
+        if self._arrivals is not None:
+            return Asleep(self._arrivals.end, self._wakes_at, self.totals)
+        if self._node is None:
+            return None
+        with events_of_client(self.name):
+            try:
+                wakes_at = self._node.wakes_at
+                end = self._node.readings_end
+            except ShoalError as error:
+                self._fail(error)
+                return None
+        return None if wakes_at is None else Asleep(end, wakes_at, self.totals)
+
+    def _looked_at_note(self) -> bool:
+        """At the first step: stay closed where the host before has noted that nothing is to be
+        done. False after an error."""
+        if self._note_of is None:
+            return True
+        note_of = self._note_of
+        self._note_of = None
+        with events_of_client(self.name):
+            try:
+                note = note_of(self.name)
+                if note is not None:
+                    self._sleep(note)
+            except ShoalError as error:
+                self._fail(error)
+                return False
+        return True
+
+    def _sleep(self, note: Asleep) -> None:
+        arrivals = Arrivals(self._config, self.name, self._readings)
+        if arrivals.end != note.end:
+            return
+        self._arrivals = arrivals
+        self._wakes_at = note.wakes_at
+        self.totals = dict(note.totals)
+        self.totals_before = dict(note.totals)
+        # As of a client that is opened at a start.
+        self._updated_at = self._clock()
 
     def lag_records(self) -> int:
         """Records in its readings log that it has not read yet; 0 while it is not open."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -480,6 +481,11 @@ class MaskedWindows(CountWindows):
             return
         self._pending = window._replace(number=newest)
         self.closed = newest
+
+    @property
+    def due_at(self) -> float:
+        """See `CountWindows.due_at`."""
+        return -math.inf
 
     @property
     def open_places(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -455,6 +456,23 @@ class ClientNode:
         """
         has_backlog = self._labels is not None and self._labels.has_backlog
         return self.up_to_date and not self._windows.open_places and not has_backlog
+
+    @property
+    def wakes_at(self) -> float | None:
+        """When it has something to do though no reading comes, seconds since 1970; inf: never.
+
+        None where that may be now. What contracts add to that, see `why_kept_open`.
+        """
+        has_backlog = self._labels is not None and self._labels.has_backlog
+        waits = self.has_unstored or self._outbox.has_pending or has_backlog
+        if waits or self._intake.lag_records() > 0:
+            return None
+        moments = [math.inf]
+        if self._learner.nodes and self._learner.has_unpublished:
+            moments.append(self._learner.due[1])
+        if self._windows.open_places:
+            moments.append(self._windows.due_at)
+        return min(moments)
 
     def _write_local_results(self, batch: Batch) -> Labelled:
         """Write rejected readings and labels to the client's own log.

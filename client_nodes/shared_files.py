@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from shoal.client_nodes.asleep import SleepNotes
 from shoal.client_nodes.bootstrap import (
     HOST_CHECKPOINTS,
     NOISE_KEY,
@@ -23,6 +24,7 @@ from shoal.client_nodes.snapshots import decode_snapshot
 from shoal.config.settings import Config
 from shoal.errors import ShoalError
 from shoal.protocol.messages import Snapshot
+from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import CheckpointFile
 from shoal.runtime.logs import open_federation_log
 from shoal.transports.base import Headers, Log, Positions, Record, TopicSettings
@@ -189,6 +191,16 @@ class SharedFiles:
         except BaseException:
             self.close()
             raise
+
+    def sleep_notes(self, site: str) -> SleepNotes:
+        """What the host notes of its clients at its end. `site`: identity of their readings' file.
+
+        Raises as the log does."""
+        config = self._config
+        # Before any client is opened there may be no topic yet.
+        ensure_topics(self.log, config.contract, config.log, config.client.publish_labels)
+        updates_log = self.log.identity(config.contract.updates_topic)
+        return SleepNotes(self._config, self.checkpoints, site, updates_log)
 
     def decode(self, record: Record) -> Snapshot:
         """The snapshot in a record: one object for all clients, which hold it for long. Raises

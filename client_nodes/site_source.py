@@ -81,6 +81,11 @@ class SiteSource:
             self._retry_s = RETRY_FIRST_S
         return took_in
 
+    @property
+    def identity(self) -> str:
+        """The identity of the file with the readings."""
+        return self._opened_site().identity
+
     def log_of(self, client: str) -> Log:
         """The readings log of a client that has readings."""
         return self._opened_site().log_of(client)

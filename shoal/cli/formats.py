@@ -52,6 +52,7 @@ FORMATS: Final = {
     ),
     "States in checkpoints": (
         Format("client", "shoal.client_nodes.node:STATE_VERSION"),
+        Format("host: clients that need not be opened", "shoal.client_nodes.asleep:STATE_VERSION"),
         Format("server", "shoal.server_node.node:STATE_VERSION"),
         Format("server: a streaming model", "shoal.server_node.models.streaming:STATE_VERSION"),
         Format("server: a model in rounds", "shoal.server_node.models.rounds:STATE_VERSION"),

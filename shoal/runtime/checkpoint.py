@@ -742,6 +742,11 @@ class Outbox:
         """Whether something was learnt or made since the newest store."""
         return self._unstored > 0 or self._records_wait
 
+    @property
+    def has_pending(self) -> bool:
+        """Whether records are stored that may not be published."""
+        return self._pending is None or bool(self._pending)
+
     def store(self, state: dict[str, Any], records: Sequence[OutboxRecord], now: float) -> None:
         """Save the state and its records in one transaction, and delete those that are published.
 

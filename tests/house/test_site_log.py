@@ -457,6 +457,67 @@ def test_what_clients_have_not_stored_is_stored_at_an_end_in_order_and_learnt_ag
     assert published(config), "there is something to compare"
 
 
+def test_a_restart_opens_only_clients_that_have_something_to_do(
+    tmp_path: Path, config: Config
+) -> None:
+    # Labels wait for a first snapshot, which clients look for by themselves.
+    file = tmp_path / "federation.toml"
+    text = file.read_text(encoding="utf-8").replace("label = true", "label = false")
+    file.write_text(text, encoding="utf-8")
+    config = load_config(file)
+    names = ("attic", "cellar", "hall")
+    now = [clock()]
+    write_site(config, [record for name in names for record in keyed(name, 40, 0)])
+    with closing(Host(config, clock=lambda: now[0])) as host:
+        serve(host)
+        totals = host.totals()
+    write_site(config, keyed("attic", 30, 1))
+    with closing(Host(config, clock=lambda: now[0])) as host:
+        serve(host)
+        is_open = {name: client.is_open for name, client in host.clients.items()}
+        assert is_open == {"attic": True, "cellar": False, "hall": False}
+        assert host.totals()["read"] == totals["read"] + 30, "those that are closed count, too"
+    # What is learnt and not published is published when it is due, though no reading comes.
+    updates = {name: len(published(config).get(name, [])) for name in names}
+    with closing(Host(config, clock=lambda: now[0])) as host:
+        for _ in range(2):
+            serve(host)
+            # As with a client that is opened at a start, the interval begins there.
+            now[0] += config.client.publish_s
+        serve(host)
+        assert host.totals()["read"] == totals["read"] + 30
+    later = {name: len(published(config).get(name, [])) for name in names}
+    assert all(later[name] > updates[name] for name in names), (updates, later)
+
+
+def test_a_restart_opens_all_clients_after_a_kill_or_with_another_contract_or_log(
+    tmp_path: Path, config: Config
+) -> None:
+    file = tmp_path / "federation.toml"
+    text = file.read_text(encoding="utf-8").replace("label = true", "label = false")
+    file.write_text(text, encoding="utf-8")
+    config = load_config(file)
+    for name in ("attic", "cellar"):
+        write_site(config, keyed(name, 40, 0))
+    with closing(Host(config, clock=clock)) as host:
+        serve(host)
+        killed = shutil.copytree(tmp_path, tmp_path / "killed")
+    wider = text.replace("high = 50", "high = 60")
+    other = shutil.copytree(tmp_path, tmp_path.parent / f"{tmp_path.name}-other")
+    (other / "federation.toml").write_text(wider, encoding="utf-8")
+    without_log = shutil.copytree(tmp_path, tmp_path.parent / f"{tmp_path.name}-without-log")
+    for file in without_log.glob("federation.db*"):
+        file.unlink()
+    for folder in (killed, without_log):
+        with closing(Host(load_config(folder / "federation.toml"), clock=clock)) as host:
+            serve(host)
+            assert all(client.is_open for client in host.clients.values())
+    changed = Host(load_config(other / "federation.toml"), clock=clock)
+    # At the start, and not at the next reading.
+    with closing(changed), pytest.raises(InvalidState, match="2 of 2 clients were left out"):
+        serve(changed)
+
+
 def test_clients_rest_after_their_turn_and_then_read_all_that_has_come(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
