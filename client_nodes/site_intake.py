@@ -28,7 +28,7 @@ from shoal.runtime.logs import ClusterLog, open_federation_log, site_file
 from shoal.runtime.site_readings import SiteReadings, TakenIn
 from shoal.telemetry.events import log_event
 from shoal.transports import open_log
-from shoal.transports.base import Log, Record, first_positions, latest, read_next
+from shoal.transports.base import Log, Positions, Record, first_positions, read_next
 
 RECORDS_READ_MAX: Final = 30_000
 """most records that are stored in one transaction: with several of each of ten thousand clients
@@ -38,6 +38,8 @@ TAKE_IN_S: Final = 0.5
 very many records would keep the others from learning what they have"""
 NAME_BYTES_MAX: Final = 1000
 """longest name of a client in the records: it is kept in a file of the client's folder"""
+NOTES_READ_MAX: Final = 10_000
+"""most notes that are read at once"""
 IS_READING: Final = ("type", Reading.TYPE.encode())
 """header of a record that is a reading of shoal"""
 REFUSED_KEPT_MAX: Final = 10_000
@@ -84,18 +86,45 @@ class SiteIntake:
         self._rejections = RejectionWatch()
         log.ensure(self._topic)
         self._source = log.identity(self._topic)
-        # A partition that was not there before is read from its first record.
         self._stored_at = site.positions(self._source)
-        self._at = first_positions(log, self._topic) | self._stored_at
+        # A partition that was not there before is read from its first record.
+        self._at = self._own_partitions(log) | self._stored_at
         self._released_topic = f"{self._topic}.releases"
         self._given_to: dict[bytes, bytes] | None = None
         """client -> the file that its readings of this log are in; None where nothing is
         guaranteed"""
-        if config.resolved.mode.formal:
+        self._notes_at: Positions = {}
+        """how far the notes of the site's log were read"""
+        if config.resolved.mode.formal or config.host.hosts > 1:
             log.ensure(self._released_topic, RELEASES_SETTINGS)
+            self._notes_at = first_positions(log, self._released_topic)
             self._given_to = {}
-            for client, record in latest(log, self._released_topic).items():
-                self._given_to[client] = record.value or b""
+            self._read_notes()
+
+    def _own_partitions(self, log: Log) -> Positions:
+        """The first positions of the partitions of the topic that this host reads.
+
+        Raises `SettingsError` where there are too few, and `InvalidState` where it has read those
+        of another host."""
+        settings = self._config.host
+        first = first_positions(log, self._topic)
+        if len(first) < settings.hosts:
+            raise SettingsError(
+                f"[host] hosts = {settings.hosts}, and topic {self._topic} has {len(first)}"
+                " partitions: one for each host is needed"
+            )
+        own = {}
+        for partition, position in first.items():
+            if partition % settings.hosts == settings.number:
+                own[partition] = position
+        others = sorted(self._stored_at.keys() - own.keys())
+        if others:
+            raise InvalidState(
+                f"{site_file(self._config)} has readings of partitions {others}, which are those of"
+                f" another host with hosts = {settings.hosts} and number = {settings.number}."
+                " Clients do not move between hosts: set both as they were"
+            )
+        return own
 
     def step(self) -> bool:
         """Take in what there is, for `TAKE_IN_S` at most; False where there was nothing.
@@ -113,8 +142,9 @@ class SiteIntake:
     def lag_records(self) -> int:
         """Number of records of the site's log that are not read yet. Raises as the log does."""
         lag = 0
-        for partition, (_, end) in self._log.bounds(self._topic).items():
-            lag += max(0, end - self._at.get(partition, 0))
+        bounds = self._log.bounds(self._topic)
+        for partition, position in self._at.items():
+            lag += max(0, bounds[partition][1] - position)
         return lag
 
     def _take_in(self) -> bool:
@@ -230,18 +260,48 @@ class SiteIntake:
         if self._given_to is None or not clients:
             return
         mine = self._site.identity.encode()
+        self._read_notes()
+        self._check_notes(clients)
         for client in sorted(clients):
-            other = self._given_to.get(client.encode(), mine)
-            if other != mine:
+            self._log.publish(self._released_topic, mine, client.encode())
+        self._log.flush()
+        # Another host may have noted the same client meanwhile: the first of both notes counts, by
+        # the order of the log, which is one for all.
+        self._read_notes()
+        self._check_notes(clients)
+
+    def _check_notes(self, clients: Collection[str]) -> None:
+        """Raises `InvalidState` where another file has the readings of one of these clients."""
+        assert self._given_to is not None
+        mine = self._site.identity.encode()
+        for client in sorted(clients):
+            if self._given_to.get(client.encode(), mine) != mine:
                 raise InvalidState(
                     f"the site's log says that the readings of client {client} were taken in by"
                     f" another file than {site_file(self._config)}, which is lost or on another"
                     " host. Going on would release the same readings twice, with other noise."
-                    " Restore that file with the clients' folders, or begin with a new topic"
+                    " Restore that file with the clients' folders, or begin with a new topic;"
+                    " where hosts share a topic, all records of a client must be in one partition"
                 )
-            self._log.publish(self._released_topic, mine, client.encode())
-            self._given_to[client.encode()] = mine
-        self._log.flush()
+
+    def _read_notes(self) -> None:
+        """Read the notes that are new: the first one of a client says which file has its
+        readings."""
+        assert self._given_to is not None
+        while True:
+            records, after = read_next(
+                self._log, self._released_topic, self._notes_at, NOTES_READ_MAX, 0.0, True
+            )
+            for record in records:
+                if record.key is None:
+                    continue
+                if record.value is None:
+                    self._given_to.pop(record.key, None)
+                else:
+                    self._given_to.setdefault(record.key, record.value)
+            if after == self._notes_at:
+                return
+            self._notes_at = dict(after)
 
 
 @contextmanager

@@ -306,6 +306,19 @@ class HostSettings(Settings):
         pattern=r"^[a-zA-Z0-9._-]{1,200}$",
         description="topic of the readings in that log",
     )
+    hosts: int = Field(
+        default=1,
+        ge=1,
+        le=1000,
+        description="hosts of the site that share the partitions of the topic, each with a folder "
+        "of its own; it cannot be changed later",
+    )
+    number: int = Field(
+        default=0,
+        ge=0,
+        description="number of this host among them, from 0: it reads the partitions whose number, "
+        "divided by `hosts`, leaves this one",
+    )
     idle_days: float = Field(
         default=0.0,
         ge=0,
@@ -313,6 +326,14 @@ class HostSettings(Settings):
         description="days without a reading after which a client is put away: it takes no memory "
         "until its next one; 0: never",
     )
+
+    @model_validator(mode="after")
+    def _share_a_topic(self) -> Self:
+        if self.number >= self.hosts:
+            raise ValueError(f"number must be less than hosts, {self.hosts}")
+        if self.hosts > 1 and not self.client:
+            raise ValueError("hosts share the partitions of a topic: set client")
+        return self
 
 
 class Config(Settings):

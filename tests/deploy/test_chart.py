@@ -46,7 +46,7 @@ VALUES: dict[str, Any] = {
         "enabled": True,
         "address": "kafka://site.example:9092",
         "signingKeysSecret": "host-keys",
-        "producer": ["--kafka"],
+        "replicas": 3,
     },
     "helper": {"enabled": True},
     "events": {"enabled": True, "rules": "[[rule]]\n"},
@@ -115,7 +115,8 @@ def test_the_chart_is_clean_and_refuses_values_that_cannot_be(helm: str, tmp_pat
         (VALUES | {"clients": [{"name": "Hall 1"}]}, "clients.0.name"),
         (VALUES | {"helper": {"keySecret": "helper"}}, "keySecret"),
         (VALUES | {"log": {"user": "me"}}, "log.passwordSecret"),
-        (VALUES | {"host": {"enabled": True, "replicas": 3}}, "replicas"),
+        (VALUES | {"host": {"enabled": True, "replicas": 0}}, "replicas"),
+        (VALUES | {"host": {"enabled": True, "replicas": 2, "producer": ["--kafka"]}}, "replicas"),
         (VALUES | {"sever": {}}, "sever"),
     ):
         ended = rendered(helm, tmp_path, wrong)
@@ -173,7 +174,11 @@ def test_pods_have_no_rights_volumes_of_their_own_and_limits(helm: str, tmp_path
     services = {one["metadata"]["name"] for one in kinds["Service"]}
     for one in kinds["StatefulSet"]:
         spec = one["spec"]["template"]["spec"]
-        assert one["spec"]["replicas"] == 1
+        is_host = one["metadata"]["name"] == "office-host"
+        assert one["spec"]["replicas"] == (3 if is_host else 1)
+        # Without a number of its own each of three would read all partitions.
+        assert ("pod-index" in str(spec)) == is_host
+        assert ("topologySpreadConstraints" in spec) == is_host
         assert one["spec"]["serviceName"] in services
         assert spec["securityContext"]["runAsNonRoot"]
         assert not spec["automountServiceAccountToken"]

@@ -518,6 +518,55 @@ def test_a_restart_opens_all_clients_after_a_kill_or_with_another_contract_or_lo
         serve(changed)
 
 
+def sharing(config: Config, hosts: int, number: int) -> Config:
+    """The configuration of one of several hosts, which has a folder of its own."""
+    host = config.host.model_copy(update={"hosts": hosts, "number": number})
+    folder = config.client.folder.with_name(f"clients-{number}")
+    client = config.client.model_copy(update={"folder": folder})
+    return config.model_copy(update={"host": host, "client": client})
+
+
+def write_partition(config: Config, partition: int, client: str, seed: int) -> None:
+    with closing(open_log(config.host)) as log:
+        log.ensure("readings", TopicSettings(partitions=2))
+        for key, record in keyed(client, 60, seed):
+            log.publish("readings", record.value, key, record.headers, partition)
+        log.flush()
+
+
+def test_hosts_share_the_partitions_of_a_topic_and_clients_do_not_move(config: Config) -> None:
+    of_partition = {0: ("attic", "hall"), 1: ("cellar",)}
+    for partition, clients in of_partition.items():
+        for client in clients:
+            write_partition(config, partition, client, partition)
+    first = Host(sharing(config, 2, 0), clock=clock)
+    second = Host(sharing(config, 2, 1), clock=clock)
+    with closing(first), closing(second):
+        for number, host in enumerate((first, second)):
+            serve(host)
+            assert tuple(host.clients) == of_partition[number]
+            assert host.totals()["read"] == 60 * len(of_partition[number])
+        assert published(config).keys() == {"attic", "hall", "cellar"}
+        # Records of one client in two partitions would make two clients of one name.
+        write_partition(config, 1, "attic", 7)
+        write_partition(config, 1, "new", 8)
+        with pytest.raises(InvalidState, match="all records of a client must be in one partition"):
+            serve(second)
+    of_other_folder = {"client": sharing(config, 2, 0).client}
+    for wrong, error, match in (
+        (sharing(config, 1, 0), InvalidState, "readings of client cellar were taken in by"),
+        (
+            sharing(config, 2, 1).model_copy(update=of_other_folder),
+            InvalidState,
+            "Clients do not move between hosts",
+        ),
+        (sharing(config, 3, 0), SettingsError, "has 2 partitions: one for each host is needed"),
+    ):
+        host = Host(wrong, clock=clock)
+        with closing(host), pytest.raises(error, match=match):
+            serve(host)
+
+
 def test_clients_rest_after_their_turn_and_then_read_all_that_has_come(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
