@@ -33,7 +33,7 @@ class Asleep(NamedTuple):
     end: int
     """offset of its next reading"""
     wakes_at: float
-    """when it has something to do though no reading comes, seconds since 1970; inf: never"""
+    """time of its next act though no reading comes, seconds since 1970; inf: never"""
     totals: Mapping[str, int]
     """`ClientNode.totals`"""
 

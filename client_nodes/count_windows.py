@@ -387,8 +387,9 @@ class CountWindows:
 
     @property
     def due_at(self) -> float:
-        """When the open window is closed though it is not full, seconds since 1970; -inf where
-        that is not known."""
+        """Time at which the open window is closed though it is not full, seconds since 1970.
+
+        -inf where that is not known."""
         if self._opened_at is None:
             return -math.inf
         return self._opened_at + self._privacy.window_s

@@ -60,7 +60,7 @@ class HostedClient:
         self._updated_at: float | None = None
         """`ClientNode.updated_at` when it was put away"""
         self._wakes_at = math.inf
-        """when it is opened though no reading has come while it is put away"""
+        """time at which it is opened though no reading has come while it is put away"""
         self._note_of: Callable[[str], Asleep | None] | None = note_of
         """None once it was asked"""
         self._retry_s = RETRY_FIRST_S
@@ -197,8 +197,9 @@ class HostedClient:
         return None if wakes_at is None else Asleep(end, wakes_at, self.totals)
 
     def _looked_at_note(self) -> bool:
-        """At the first step: stay closed where the host before has noted that nothing is to be
-        done. False after an error."""
+        """Stay closed at the first step where the host before has noted that nothing is to be done.
+
+        False after an error."""
         if self._note_of is None:
             return True
         note_of = self._note_of

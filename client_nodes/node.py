@@ -459,7 +459,8 @@ class ClientNode:
 
     @property
     def wakes_at(self) -> float | None:
-        """When it has something to do though no reading comes, seconds since 1970; inf: never.
+        """Time at which it has something to do though no reading comes, seconds since 1970; inf:
+        never.
 
         None where that may be now. What contracts add to that, see `why_kept_open`.
         """

@@ -94,7 +94,7 @@ class SiteIntake:
         """client -> the file that its readings of this log are in; None where nothing is
         guaranteed"""
         self._notes_at: Positions = {}
-        """how far the notes of the site's log were read"""
+        """positions of the next notes to read in the site's log"""
         if config.resolved.mode.formal or config.host.hosts > 1:
             log.ensure(self._released_topic, RELEASES_SETTINGS)
             self._notes_at = first_positions(log, self._released_topic)
