@@ -15,7 +15,7 @@ import pytest
 
 from shoal.client_nodes import host as host_module
 from shoal.client_nodes import hosted_client, site_intake, site_source
-from shoal.client_nodes.bootstrap import open_client
+from shoal.client_nodes.bootstrap import RESTORED, open_client
 from shoal.client_nodes.host import Host
 from shoal.client_nodes.host_metrics import HostMetrics
 from shoal.client_nodes.hosted_client import HostedClient
@@ -512,10 +512,21 @@ def test_a_restart_opens_all_clients_after_a_kill_or_with_another_contract_or_lo
         with closing(Host(load_config(folder / "federation.toml"), clock=clock)) as host:
             serve(host)
             assert all(client.is_open for client in host.clients.values())
-    changed = Host(load_config(other / "federation.toml"), clock=clock)
+    restored = shutil.copytree(tmp_path, tmp_path.parent / f"{tmp_path.name}-restored")
+    for name in ("attic", "cellar"):
+        mark = load_config(restored / "federation.toml").client.folder / name / RESTORED
+        mark.write_text("2026-01-01", encoding="utf-8")
     # At the start, and not at the next reading.
-    with closing(changed), pytest.raises(InvalidState, match="2 of 2 clients were left out"):
-        serve(changed)
+    for folder, why in (
+        (other, "the contract in the federation file"),
+        (restored, "from a backup"),
+    ):
+        host = Host(load_config(folder / "federation.toml"), clock=clock)
+        with (
+            closing(host),
+            pytest.raises(InvalidState, match=f"2 of 2 clients were left out.*{why}"),
+        ):
+            serve(host)
 
 
 def sharing(config: Config, hosts: int, number: int) -> Config:
