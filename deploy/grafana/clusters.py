@@ -58,6 +58,13 @@ CLUSTERS = Dashboard(
     "Which clusters there are now, what changed, whether readings are new, complete and private.",
     [MODEL],
     [
+        time_series_panel(
+            "Clusters over time",
+            NUMBER,
+            "To which readings fell at that time, and all that were known.",
+            Query('shoal_clusters_active{model="$model"}', "now"),
+            Query('shoal_clusters{model="$model"}', "known"),
+        ),
         stat_panel(
             "Clusters",
             NUMBER,
@@ -119,13 +126,6 @@ CLUSTERS = Dashboard(
             or_none(EVENTS, "text", "nothing yet", "1000 * time()"),
             {"Value": "when", "event": "event", "text": "what"},
             "when",
-        ),
-        time_series_panel(
-            "Clusters over time",
-            NUMBER,
-            "To which readings fell at that time, and all that were known.",
-            Query('shoal_clusters_active{model="$model"}', "now"),
-            Query('shoal_clusters{model="$model"}', "known"),
         ),
         time_series_panel(
             "New readings over time",

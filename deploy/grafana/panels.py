@@ -199,16 +199,21 @@ def to_json(spec: Dashboard) -> str:
 
 
 def _positions(panels: Sequence[Panel]) -> list[GridPos]:
-    """Stats first, side by side in one row; below them all others, two in a row."""
-    stats = sum(panel.kind == "stat" for panel in panels)
-    edges = [WIDTH * i // stats for i in range(stats + 1)]
-    positions = [
-        GridPos(h=STAT_HEIGHT, w=right - left, x=left, y=0) for left, right in pairwise(edges)
-    ]
+    """Panels before the first stat in full width, the stats side by side in one row, and below them
+    all others, two in a row."""
+    is_stat = [panel.kind == "stat" for panel in panels]
+    leading = is_stat.index(True)
+    stats = sum(is_stat)
+    positions = [GridPos(h=HEIGHT, w=WIDTH, x=0, y=HEIGHT * place) for place in range(leading)]
+    top = HEIGHT * leading
+    edges = [WIDTH * place // stats for place in range(stats + 1)]
+    for left, right in pairwise(edges):
+        positions.append(GridPos(h=STAT_HEIGHT, w=right - left, x=left, y=top))
+    top += STAT_HEIGHT
     half = WIDTH // 2
-    for i in range(len(panels) - stats):
-        y, x = divmod(i, 2)
-        positions.append(GridPos(h=HEIGHT, w=half, x=half * x, y=STAT_HEIGHT + HEIGHT * y))
+    for place in range(len(panels) - leading - stats):
+        row, column = divmod(place, 2)
+        positions.append(GridPos(h=HEIGHT, w=half, x=half * column, y=top + HEIGHT * row))
     return positions
 
 
