@@ -530,7 +530,8 @@ class ClientNode:
             time.sleep(timeout_s)
             return none, none
         before = dict(self._intake.positions)
-        read_before = self._intake.state()
+        # Copied only where it can be needed: most steps of a client in rounds read nothing.
+        read_before = self._intake.state() if self._budget.pauses else None
         # A client that is part of a round must not keep the others waiting for a reading.
         interrupt = self._request_is_due if self._round_answers.expects_requests else None
         batch = self._intake.read(timeout_s, interrupt, allowed or None)
@@ -538,7 +539,7 @@ class ClientNode:
             self._budget.reserve(batch.records)
             self._row_charges.add(before, self._intake.positions)
             return batch, batch
-        if self._budget.pauses:
+        if read_before is not None:
             # They wait in their log; the next step finds the limit reached.
             self._intake.restore(read_before)
             return none, none

@@ -80,6 +80,8 @@ class RoundAnswers:
         """version of the newest request answered"""
         self._sequence = {model.name: 0 for model in self._models}
         learns = any(model.family.client_learns for model in contract.models.values())
+        self._is_followed = False
+        """whether snapshots were read since the newest answers"""
         self._reports = bool(self._models) and not learns
         """whether no update of a streaming model has the number of rejected readings"""
         self._reported = 0
@@ -105,13 +107,16 @@ class RoundAnswers:
         """Whether there is a request to answer. Raises as the log does."""
         if self._models:
             self._snapshots.follow()
+            self._is_followed = True
         return any(self._open_request(model, now) is not None for model in self._models)
 
     def make_answers(self, now: float) -> Answers:
         """Answer every open request that asks this client. Raises as the log does."""
         answers = Answers([], [])
-        if self._models:
+        # A step that looked for a request while it waited has just read all snapshots.
+        if self._models and not self._is_followed:
             self._snapshots.follow()
+        self._is_followed = False
         for model in self._models:
             request = self._open_request(model, now)
             if request is None:

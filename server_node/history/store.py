@@ -204,6 +204,8 @@ class HistoryStore:
         self._topic = contract.contract.history_topic
         self._path = path
         self._file = self._open()
+        self._none_expired: dict[tuple[str, int], int] = {}
+        """(model, width) -> start of the newest bin for which no bin was too old"""
         self.reader = None if path is None else HistoryReader(path)
 
     def catch_up(self, log: Log) -> None:
@@ -258,12 +260,17 @@ class HistoryStore:
         removed = []
         with self._used() as file:
             for (model, width), end in newest.items():
+                # A bin is published with each snapshot, and begins only once in a while.
+                if self._none_expired.get((model, width)) == end:
+                    continue
                 rows = file.execute(
                     f"SELECT start FROM bins_{width} WHERE model = ? AND start <= ?"
                     " ORDER BY start LIMIT ?",
                     (model, end - BINS_KEPT[width] * width, EXPIRED_MAX),
-                )
+                ).fetchall()
                 removed += [_tombstone(model, width, start) for (start,) in rows]
+                if not rows:
+                    self._none_expired[model, width] = end
         return removed
 
     def forgotten(
@@ -395,9 +402,20 @@ class HistoryStore:
         with self._transaction() as file:
             for record in records:
                 _apply_record(file, record)
+                self._note_expiry(record)
             if at is not None:
                 saved = _with_checksum(json.dumps(sorted(at.items())).encode())
                 file.execute("INSERT OR REPLACE INTO about VALUES ('positions', ?)", (saved,))
+
+    def _note_expiry(self, record: HistoryRecord) -> None:
+        """Look for bins to remove again where one was stored that is too old."""
+        message = record.message
+        if not isinstance(message, HistoryBin):
+            return
+        width = message.width_s
+        end = self._none_expired.get((message.model, width))
+        if end is not None and message.start <= end - BINS_KEPT[width] * width:
+            del self._none_expired[message.model, width]
 
     @contextmanager
     def _used(self) -> Iterator[sqlite3.Connection]:

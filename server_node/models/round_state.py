@@ -50,7 +50,7 @@ class ReceivedAnswer:
         stored once."""
         return StoredPart(dict(self.answer.stats))
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Bytes of its arrays."""
         return bytes_of(self.answer.stats)

@@ -562,6 +562,8 @@ PIECE_RECORDS = 20_000
 PIECE_BYTES = 64 * MIB
 """bytes: a flush removes at most this and twice what it adds, so over many flushes removing keeps
 up with adding"""
+KEYS_MAX = 200
+"""keys in a statement"""
 TOMBSTONE_S = 24 * 3600.0
 """seconds for which a compacted topic keeps a tombstone, so that a reader that was not running sees
 it"""
@@ -666,9 +668,18 @@ def _compact(
 ) -> None:
     """Remove the records that the batch, just appended, replaces, and tombstones that are old
     enough."""
-    newest = {pending.key: offset for offset, pending in enumerate(batch, mark.next - len(batch))}
-    for key, offset in newest.items():
-        _drop(db, table, mark, "key = ? AND offset < ?", (key, offset))
+    first = mark.next - len(batch)
+    newest = {pending.key: offset for offset, pending in enumerate(batch, first)}
+    if len(newest) == len(batch):
+        # What was there before the batch; two statements for each key would take far longer.
+        keys = list(newest)
+        for start in range(0, len(keys), KEYS_MAX):
+            some = keys[start : start + KEYS_MAX]
+            places = ", ".join("?" * len(some))
+            _drop(db, table, mark, f"key IN ({places}) AND offset < ?", (*some, first))
+    else:
+        for key, offset in newest.items():
+            _drop(db, table, mark, "key = ? AND offset < ?", (key, offset))
     expired_ms = now_ms - 1000 * TOMBSTONE_S
     _drop(
         db,

@@ -46,9 +46,14 @@ def log_time_ms(db: sqlite3.Connection, wall: Callable[[], float]) -> int:
     in seconds."""
     boot = _boot()
     steady_ms = _steady_ms()
-    # Made again where it is gone: it must not stop what cannot be made again, the records.
-    db.execute(TABLE)
-    row = db.execute("SELECT boot, steady_ms, now_ms FROM time").fetchone()
+    newest = "SELECT boot, steady_ms, now_ms FROM time"
+    try:
+        row = db.execute(newest).fetchone()
+    except sqlite3.OperationalError:
+        # Made again where it is gone: it must not stop what cannot be made again, the records.
+        # Where the error is another one, this raises it again.
+        db.execute(TABLE)
+        row = db.execute(newest).fetchone()
     if row is None or not (isinstance(row[1], int) and isinstance(row[2], int)):
         now_ms = int(1000 * wall())
     elif row[0] == boot and steady_ms >= row[1]:
@@ -338,7 +343,8 @@ def row_checksum(
             _ABSENT if headers is None else len(headers),
             _ABSENT if value is None else len(value),
         )
-        checked = crc32(value or b"", crc32(headers or b"", crc32(key or b"", crc32(packed))))
+        # A call for each of the short ones would take longer than to copy them.
+        checked = crc32(value or b"", crc32(b"".join((packed, key or b"", headers or b""))))
     except (struct.error, TypeError):
         return None
     return checked - 2**31
