@@ -16,12 +16,11 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from pydantic.fields import FieldInfo
 
 from shoal.errors import SettingsError
+from shoal.kernels.constants import COUNT_MAX
 
 Options = Mapping[str, Any]
 """options of a model in the contract by name: true or false, a number or a text"""
 
-INT_MAX: Final = 2**53
-"""the largest whole number that every reader of the contract represents exactly"""
 CLUSTERS_MAX: Final = 10_000
 
 
@@ -183,7 +182,7 @@ def _words_of_number(is_whole: bool, metadata: Sequence[Any]) -> str:
     above = _bound(metadata, "gt")
     most = _bound(metadata, "le")
     # Every whole number has this bound, and it is no choice that a person has to know of.
-    if most == INT_MAX:
+    if most == COUNT_MAX:
         most = None
     if least is not None and most is not None:
         words.append(f"{least} to {most}" if is_whole else f"from {least:g} to {most:g}")

@@ -15,13 +15,14 @@ from typing import Annotated, Any, Final, TypeAlias
 import numpy as np
 from pydantic import Field
 
-from shoal.algorithms.options import INT_MAX, Options, option
+from shoal.algorithms.options import Options, option
 from shoal.algorithms.streaming import Arrays, Rows
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats
+from shoal.kernels.constants import COUNT_MAX
 
 Positions: TypeAlias = Sequence[int]
-Target: TypeAlias = str | Annotated[int, Field(ge=0, le=INT_MAX)]
+Target: TypeAlias = str | Annotated[int, Field(ge=0, le=COUNT_MAX)]
 
 
 def target_option() -> Any:

@@ -23,6 +23,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from shoal.config.base import Name, Number, Table, Text, Whole, parse_table, read_toml
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats
+from shoal.kernels.constants import COUNT_MAX
 from shoal.privacy.base import (
     Bounds,
     Helper,
@@ -37,9 +38,6 @@ from shoal.privacy.count_noise import EPSILON_MAX, EPSILON_MIN
 
 FEATURES_MAX = 4096
 MODELS_MAX = 64
-WHOLE_MAX = 2**53
-"""largest whole number of an option: up to it all readers, in whatever language, agree on numbers
-"""
 VALUES_MAX = 16
 """most values of a category: counts have a bin for each"""
 CATEGORY_STEP = 0.25
@@ -425,7 +423,7 @@ class Model(Table):
             if not is_plain or (isinstance(value, float) and not math.isfinite(value)):
                 raise ValueError(f"{name} must be true or false, a finite number, or a text")
             # Readers of a contract in other languages have floats only.
-            if isinstance(value, int) and abs(value) > WHOLE_MAX:
+            if isinstance(value, int) and abs(value) > COUNT_MAX:
                 raise ValueError(f"{name} must be a number of at most 2^53")
         return options
 

@@ -10,11 +10,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from shoal.algorithms.options import INT_MAX
 from shoal.algorithms.streaming import MAGNITUDE_MAX, Arrays, ArraySpec, Rows, check_rows
 from shoal.algorithms.view import ClusteringView, NearestPoint
 from shoal.errors import InvalidData
 from shoal.kernels.arrays import AnyArray, Floats, Ints, all_finite
+from shoal.kernels.constants import COUNT_MAX
 from shoal.kernels.distance import block_rows, nearest
 
 Params = Arrays
@@ -66,7 +66,7 @@ def read_float(params: Params, name: str, above: float = -math.inf) -> float:
     return float(array[0])
 
 
-def read_int(params: Params, name: str, least: int, most: int = INT_MAX) -> int:
+def read_int(params: Params, name: str, least: int, most: int = COUNT_MAX) -> int:
     """A whole number that travels as an array of one. Raises `InvalidData` unless it is from
     `least` to `most`."""
     array = params[name]

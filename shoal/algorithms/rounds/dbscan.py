@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from shoal.algorithms.claims import Claims, check_masses, require_possible
-from shoal.algorithms.options import INT_MAX, AlgorithmOptions, Options, option
+from shoal.algorithms.options import AlgorithmOptions, Options, option
 from shoal.algorithms.rounds.arrays import (
     CENTRES,
     FLOAT,
@@ -52,6 +52,7 @@ from shoal.kernels.cells import (
     grid_size,
     nearest_cell,
 )
+from shoal.kernels.constants import COUNT_MAX
 from shoal.kernels.matching import moved_share
 
 FEATURES_MAX: Final = 6
@@ -103,7 +104,7 @@ class DBSCANOptions(AlgorithmOptions):
         "a client leaves out cells in which it has fewer rows; above 1, the result is no longer "
         "that of pooled rows",
         least=1,
-        most=INT_MAX,
+        most=COUNT_MAX,
     )
 
     def model_post_init(self, context: Any) -> None:
