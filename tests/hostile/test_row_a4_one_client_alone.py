@@ -179,7 +179,7 @@ def test_of_very_many_clients_those_that_sent_last_are_remembered() -> None:
     net = NetCounts(Grid(1), VARIANCE)
     for number in range(CLIENTS_KEPT + 5):
         net.take(f"client-{number}", np.zeros(64, dtype=np.int64))
-    saved = net.state()["net_client"]
+    saved = net.state().net_client
     assert saved == [f"client-{number}" for number in range(5, CLIENTS_KEPT + 5)]
 
 
@@ -217,8 +217,8 @@ def least_of(
     """The counts that take most readings away in the cells `near`, of those that the checks
     allow."""
     assert algorithm.check_claims is not None
-    for each in range(120, 0, -1):
-        counts = np.where(near, -each, 0)
+    for second in range(120, 0, -1):
+        counts = np.where(near, -second, 0)
         with suppress(InvalidData):
             algorithm.check_claims(
                 options, update(counts), Claims(ROWS, Box(np.zeros(2), np.ones(2)))

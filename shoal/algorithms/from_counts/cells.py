@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Self
+from typing import Annotated, Final, Self
 
 import numpy as np
 
 from shoal.algorithms.counting import net_reach, squares_reach
 from shoal.algorithms.fcac.edges import CLIENTS_UNBOUNDED
 from shoal.algorithms.from_counts.grid_sizes import CELLS_ALONG, FEATURES_MAX
-from shoal.algorithms.state_reader import StateReader
-from shoal.algorithms.streaming import Rows, State
+from shoal.algorithms.streaming import Rows
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.kernels.cells import cell_digits, cell_numbers, digits_of
 from shoal.kernels.graph import components
+from shoal.saved_state import IntArray, SavedState, require
 
 SIGNIFICANCE: Final = 4.5
 """standard deviations of noise above zero from which a cell, or it and the cells around it, hold
@@ -42,6 +43,7 @@ LINK_REACH: Final = 0.0625
 that part"""
 LINKED_MASS: Final = 0.01
 """share of all readings of the smallest part of the space that is kept from being linked"""
+LEAST_COUNT: Final = int(np.iinfo(np.int64).min)
 CLIENTS_KEPT: Final = 256
 """clients whose counts are kept apart; of more, those that have sent nothing for longest are
 forgotten"""
@@ -121,6 +123,21 @@ class Grid:
             total[:-1] += line[1:]
             table = np.moveaxis(total, 0, axis)
         return np.ascontiguousarray(table).reshape(-1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetCountsState(SavedState):
+    """The clients whose counts are kept apart, their windows, and the sums of their counts."""
+
+    net_client: list[str]
+    net_windows: Annotated[Ints, IntArray("clients")]
+    net_counts: Annotated[Ints, IntArray("clients", "cells", least=LEAST_COUNT)]
+    """private counts may be negative"""
+
+    def check(self) -> None:
+        names = self.net_client
+        is_one_each = len(set(names)) == len(names) == len(self.net_windows)
+        require(is_one_each and len(names) <= CLIENTS_KEPT, "counts are of no client")
 
 
 class NetCounts:
@@ -204,29 +221,24 @@ class NetCounts:
                 table = np.add.reduceat(table, np.arange(0, table.shape[axis], 2), axis=axis)
             cells *= 2**table.ndim
 
-    def state(self) -> State:
-        """Plain values for `restored`."""
+    def state(self) -> NetCountsState:
+        """What `restored` makes it again from."""
         counts: Ints = np.empty((0, self._grid.cells), dtype=np.int64)
         if self._counts:
             counts = np.stack(list(self._counts.values()))
-        return {
-            "net_client": list(self._counts),
-            "net_windows": np.array(list(self._windows.values()), dtype=np.int64),
-            "net_counts": counts,
-        }
+        return NetCountsState(
+            net_client=list(self._counts),
+            net_windows=np.array(list(self._windows.values()), dtype=np.int64),
+            net_counts=counts,
+        )
 
     @classmethod
-    def restored(cls, saved: StateReader, grid: Grid, variance: float) -> Self:
-        """The counts of a saved state. Raises `InvalidState`."""
+    def restored(cls, saved: NetCountsState, grid: Grid, variance: float) -> Self:
+        """The counts of a saved state."""
         found = cls(grid, variance)
-        names = saved.read_names("net_client")
-        windows = saved.read_ints("net_windows", (len(names),))
-        counts = saved.read_ints(
-            "net_counts", (len(names), grid.cells), least=np.iinfo(np.int64).min
-        )
-        saved.check(len(set(names)) == len(names) <= CLIENTS_KEPT, "counts are of no client")
-        found._windows = dict(zip(names, windows.tolist(), strict=True))
-        found._counts = dict(zip(names, counts, strict=True))
+        names = saved.net_client
+        found._windows = dict(zip(names, saved.net_windows.tolist(), strict=True))
+        found._counts = dict(zip(names, saved.net_counts, strict=True))
         return found
 
 

@@ -13,7 +13,7 @@ import hashlib
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Self
+from typing import Annotated, Any, ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,10 +25,9 @@ from shoal.algorithms.counting import (
     CountingAlgorithm,
     check_private_counts,
 )
-from shoal.algorithms.from_counts.cells import Grid, NetCounts, links
+from shoal.algorithms.from_counts.cells import Grid, NetCounts, NetCountsState, links
 from shoal.algorithms.from_counts.grid_sizes import CELLS_ALONG, FEATURES_MAX
 from shoal.algorithms.shares import ClientShares, ClientSharesState
-from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import (
     Arrays,
     ArraySpec,
@@ -40,6 +39,7 @@ from shoal.algorithms.streaming import (
 )
 from shoal.errors import InvalidData, SettingsError
 from shoal.kernels.arrays import Bools, Floats, Ints
+from shoal.saved_state import FloatArray, IntArray, Number, Opaque, require
 
 STREAM: Final = "grid"
 """see `shoal.algorithms.counting.CountingAlgorithm.stream`"""
@@ -119,7 +119,6 @@ def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> 
     check_private_counts(counts, claims.readings, options["noise_variance"])
 
 
-STATE_VERSION: Final = 2
 LEARN_READINGS: Final = 2000
 """readings absorbed between two times that rows are learnt; at first they are learnt after every
 quarter more"""
@@ -151,6 +150,28 @@ class CountOptions:
             others.pop("window_readings", cls.window_readings),
         )
         return own, others
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridState(NetCountsState):
+    """Sums of all windows, what was learnt from them, and the learner."""
+
+    version: ClassVar[int] = 2
+
+    total: Annotated[Floats, FloatArray("cells")]
+    """a sum of private counts may be negative"""
+    learnt: Annotated[Ints, IntArray("cells")]
+    windows: Annotated[float, Number(least=0.0)]
+    readings: int
+    learnt_at: int
+    portions: int
+    learner: Annotated[State, Opaque()]
+    shares: ClientSharesState
+
+    def check(self) -> None:
+        super().check()
+        is_known = self.learnt_at <= self.readings
+        require(is_known, "rows were learnt after readings not yet absorbed")
 
 
 class GridServer:
@@ -291,57 +312,50 @@ class GridServer:
 
     def state(self) -> State:
         """Everything that further learning depends on, as copies."""
+        state = GridState(
+            **vars(self._net.state()),
+            total=self._total,
+            learnt=self._learnt,
+            windows=self._windows,
+            readings=self._readings,
+            learnt_at=self._learnt_at,
+            portions=self._portions,
+            learner=self._half.state(),
+            shares=self._shares.state(),
+        )
+        return state.saved(**self._identity())
+
+    def _identity(self) -> dict[str, Any]:
+        """What a saved state must agree with."""
         return {
-            "version": STATE_VERSION,
             "half": self.half,
             "options": asdict(self._count_options),
             "width": self._grid.d,
-            "total": self._total.copy(),
-            "learnt": self._learnt.copy(),
-            "windows": self._windows,
-            "readings": self._readings,
-            "learnt_at": self._learnt_at,
-            "portions": self._portions,
-            "learner": self._half.state(),
-            "shares": self._shares.state().saved(),
-            **self._net.state(),
         }
 
     def restore(self, state: State) -> None:
         """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has
         changed."""
-        saved = StateReader(
-            state,
-            STATE_VERSION,
-            half=self.half,
-            options=asdict(self._count_options),
-            width=self._grid.d,
-        )
+        saved = GridState.read(state, {"cells": self._grid.cells}, **self._identity())
         fresh = type(self)(
             self._learner,
             self._points,
             self._grid.d,
             {**self._options, **asdict(self._count_options)},
         )
-        fresh._restore_from(saved, state)
+        fresh._restore_from(saved)
         vars(self).update(vars(fresh))
 
-    def _restore_from(self, saved: StateReader, state: State) -> None:
-        # A sum of private counts may be negative.
-        self._total = saved.read_floats("total", (self._grid.cells,))
-        self._learnt = saved.read_ints("learnt", (self._grid.cells,))
-        self._windows = saved.read_float("windows")
-        self._readings = saved.read_int("readings")
-        saved.check(self._windows >= 0.0, "counts have noise of less than no window")
-        self._shares = ClientShares.restored(ClientSharesState.read(saved.read_part("shares")))
+    def _restore_from(self, saved: GridState) -> None:
+        self._total = saved.total
+        self._learnt = saved.learnt
+        self._windows = saved.windows
+        self._readings = saved.readings
+        self._shares = ClientShares.restored(saved.shares)
         self._net = NetCounts.restored(saved, self._grid, self._count_options.noise_variance)
-        self._learnt_at = saved.read_int("learnt_at")
-        self._portions = saved.read_int("portions")
-        saved.check(
-            self._learnt_at <= self._readings, "rows were learnt after readings not yet absorbed"
-        )
-        saved.check("learner" in state, "there is no learner")
-        self._half.restore(state["learner"])
+        self._learnt_at = saved.learnt_at
+        self._portions = saved.portions
+        self._half.restore(saved.learner)
 
 
 def counted_points(update: Arrays, snapshot: Arrays) -> tuple[Rows, Floats]:

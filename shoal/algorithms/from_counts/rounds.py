@@ -10,8 +10,9 @@ anything.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -33,13 +34,12 @@ from shoal.algorithms.rounds.fcm import FCM
 from shoal.algorithms.rounds.gmm import GMM
 from shoal.algorithms.rounds.iteration import iterate
 from shoal.algorithms.rounds.kmeans import KMEANS
-from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_rows
 from shoal.algorithms.view import ClusteringView, NearestPoint, Predictor
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import AnyArray, Ints
+from shoal.saved_state import NamedArrays, Opaque, SavedState, Table
 
-STATE_VERSION: Final = 1
 DRAWN_ROWS: Final = 4000
 """more rows hardly change what is found in them"""
 ROUNDS_MAX: Final = 50
@@ -116,6 +116,17 @@ def _predictor(learner: RoundsAlgorithm, snapshot: Arrays) -> Predictor:
     return learner.predictor(snapshot)
 
 
+@dataclass(frozen=True, kw_only=True)
+class DrawnRoundsState(SavedState):
+    """The tree of counts, and the newest parameters."""
+
+    version: ClassVar[int] = 1
+
+    tree: Annotated[State, Opaque()]
+    params: Annotated[Arrays, NamedArrays()]
+    """those that the learner declares"""
+
+
 class DrawnRowsServer:
     """Adds up counts in a tree, and runs an algorithm in rounds on rows drawn from them whenever
     the tree has changed.
@@ -166,27 +177,22 @@ class DrawnRowsServer:
 
     def state(self) -> State:
         """Everything that further learning depends on, as copies."""
-        return {
-            "version": STATE_VERSION,
-            "half": self.half,
-            "options": dict(self._options),
-            "width": self._d,
-            "tree": self._tree.state(),
-            "params": _copies(self._params),
-        }
+        state = DrawnRoundsState(tree=self._tree.state(), params=self._params)
+        return state.saved(**self._identity())
+
+    def _identity(self) -> dict[str, Any]:
+        """What a saved state must agree with."""
+        return {"half": self.half, "options": dict(self._options), "width": self._d}
 
     def restore(self, state: State) -> None:
         """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has
         changed."""
-        saved = StateReader(
-            state, STATE_VERSION, half=self.half, options=dict(self._options), width=self._d
-        )
-        params = saved.read_arrays("params", self._learner.snapshot, self._d)
+        saved = DrawnRoundsState.read(state, **self._identity())
+        params = Table(self._learner.snapshot).read("params", saved.params, {"d": self._d})
         # The tree checks its own state; it is made aside, so that a damaged one changes nothing
         # here.
-        saved.check(isinstance(state.get("tree"), Mapping), "there is no tree")
         tree = DensityTreeServer(self._d, **_parted(self._learner, self._options)[1])
-        tree.restore(state["tree"])
+        tree.restore(saved.tree)
         self._tree = tree
         self._params = params
 
