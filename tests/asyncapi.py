@@ -117,7 +117,7 @@ def document() -> dict[str, Any]:
             "bindings": {"kafka": {"topicConfiguration": {"cleanup.policy": [policy]}}},
         }
         operations[f"read_{end}"] = {"action": "receive", "channel": {"$ref": f"#/channels/{end}"}}
-    kinds = sorted({kind for each in TOPICS.values() for kind in each})
+    kinds = sorted({kind for kinds in TOPICS.values() for kind in kinds})
     return {
         "asyncapi": "3.0.0",
         "info": {

@@ -106,14 +106,13 @@ def http_table() -> str:
     """Every operation under `/v1` with what its endpoint says of it."""
     board = StatusBoard(ServerStatus(resolve(plant()), 0.0, 0.0))
     lines = ["| request | answer |", "|---|---|"]
-    for one in create_app(board, CollectorRegistry(), predict).state.operations:
-        query = "?" * bool(one.query) + "&".join(
-            f"{each.name}={each.name.upper()}" for each in one.query
+    for operation in create_app(board, CollectorRegistry(), predict).state.operations:
+        query = "?" * bool(operation.query) + "&".join(
+            f"{field.name}={field.name.upper()}" for field in operation.query
         )
-        text = " ".join((inspect.getdoc(one.endpoint) or "").split())
-        lines.append(
-            f"| `{one.method} {one.path.replace('{identity}', 'IDENTITY')}{query}` | {text} |"
-        )
+        text = " ".join((inspect.getdoc(operation.endpoint) or "").split())
+        path = operation.path.replace("{identity}", "IDENTITY")
+        lines.append(f"| `{operation.method} {path}{query}` | {text} |")
     return "\n".join(lines)
 
 

@@ -123,7 +123,7 @@ def fields_of(form: type) -> dict[str, tuple[str, str]]:
     """field of a message or of an entry -> its type and its meaning in words, in their order."""
     texts = _declared_texts(form)
     names = (
-        [one.name for one in fields(form)]
+        [field.name for field in fields(form)]
         if hasattr(form, "__dataclass_fields__")
         else list(form._fields)
     )  # type: ignore[attr-defined]  # of a `NamedTuple`
@@ -172,9 +172,9 @@ def _shape(spec: ArraySpec) -> str:
 def _declared_texts(form: type) -> dict[str, tuple[str, str]]:
     """field -> type in words, and the text that its declaration has."""
     found: dict[str, tuple[str, str]] = {}
-    for one in reversed(form.__mro__):
-        if one.__module__.startswith("shoal."):
-            found |= dict(_texts_of_class(one))
+    for base in reversed(form.__mro__):
+        if base.__module__.startswith("shoal."):
+            found |= dict(_texts_of_class(base))
     return found
 
 

@@ -308,7 +308,9 @@ def test_a_client_that_does_not_label_loads_nothing_for_it(tmp_path: Path) -> No
         "it takes a megabyte; np.unique without a second result loads it"
     )
     assert not {
-        one for one in loaded if "labelling" in one or "novelty" in one or one.endswith(".labels")
+        name
+        for name in loaded
+        if "labelling" in name or "novelty" in name or name.endswith(".labels")
     }
     assert not loaded & RARELY_NEEDED
 
@@ -512,11 +514,11 @@ def docstrings_of(path: Path) -> list[str]:
     """The docstrings of a file, those of attributes and constants too."""
     bodies = [node.body for node in nodes_of(path) if hasattr(node, "body")]
     texts = [
-        one.value
+        statement.value
         for body in bodies
         if isinstance(body, list)
-        for one in body
-        if isinstance(one, ast.Expr)
+        for statement in body
+        if isinstance(statement, ast.Expr)
     ]
     return [
         text.value

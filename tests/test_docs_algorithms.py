@@ -87,7 +87,7 @@ def _cells(declared: type[AlgorithmOptions], name: str) -> tuple[str, ...]:
 def _place(names: Sequence[str], option: str) -> int:
     """Where the first of the algorithms that have this option declares it: lines of one option
     stand together."""
-    every = [f"`{one}`" for name in names for one in options_of(name).model_fields]
+    every = [f"`{field}`" for name in names for field in options_of(name).model_fields]
     return every.index(option)
 
 

@@ -96,9 +96,9 @@ def in_order() -> list[type]:
     lists = (RegionUpdate, Snapshot, Snapshot, QuarantineList, ConflictList, ConflictList)
     pairs = list(zip(lists, ENTRIES, strict=True))
     return [
-        one
+        described
         for form in MESSAGES
-        for one in (form, *(entry for lister, entry in pairs if lister is form))
+        for described in (form, *(entry for lister, entry in pairs if lister is form))
     ]
 
 

@@ -36,7 +36,7 @@ def test_alerts_lead_to_a_section_of_the_site(site: Path) -> None:
     page = (site / "how-to" / "alerts.html").read_text(encoding="utf-8")
     sections = re.findall(r"how-to/alerts.html#(\w+)", rules)
     assert len(sections) > 20
-    assert [each for each in sections if f'id="{each}"' not in page] == []
+    assert [name for name in sections if f'id="{name}"' not in page] == []
 
 
 @pytest.mark.integration

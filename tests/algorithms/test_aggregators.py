@@ -96,8 +96,8 @@ def assert_same_counts(ours: Any, theirs: Any) -> None:
             assert_same_counts(ours[name], theirs[name])
     elif isinstance(ours, list):
         assert len(ours) == len(theirs)
-        for one, other in zip(ours, theirs, strict=True):
-            assert_same_counts(one, other)
+        for array, other in zip(ours, theirs, strict=True):
+            assert_same_counts(array, other)
     elif isinstance(ours, float | np.ndarray):
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=0)
     else:
@@ -171,13 +171,14 @@ def updates_of(algorithm: StreamingAlgorithm, number: int) -> list[Arrays]:
         server = DensityTreeServer(3)
         rows, _ = blobs(number * WINDOW, CORNERS, seed=2)
         return [
-            counted(rows[one * WINDOW : (one + 1) * WINDOW], server, one) for one in range(number)
+            counted(rows[window * WINDOW : (window + 1) * WINDOW], server, window)
+            for window in range(number)
         ]
     client = algorithm.client({}, 3)
     rows, _ = blobs(number * WINDOW, CORNERS, seed=2)
     updates = []
-    for one in range(number):
-        client.learn(rows[one * WINDOW : (one + 1) * WINDOW])
+    for window in range(number):
+        client.learn(rows[window * WINDOW : (window + 1) * WINDOW])
         updates.append(client.contribute())
     return updates
 
@@ -219,7 +220,7 @@ def test_a_damaged_state_is_refused_and_changes_nothing(name: str) -> None:
         aggregator.add(arrays, WINDOW)
     before = aggregator.state()
     for entry, value in before.items():
-        damaged = [{each: kept for each, kept in before.items() if each != entry}]
+        damaged = [{name: kept for name, kept in before.items() if name != entry}]
         if isinstance(value, np.ndarray):
             damaged += [
                 {**before, entry: array}
@@ -231,8 +232,8 @@ def test_a_damaged_state_is_refused_and_changes_nothing(name: str) -> None:
     contributed = aggregator.contribute()
     again = aggregator_of(algorithm)
     again.restore(before)
-    for each, array in again.contribute().items():
-        assert np.array_equal(array, contributed[each])
+    for entry, array in again.contribute().items():
+        assert np.array_equal(array, contributed[entry])
 
 
 @pytest.mark.parametrize("name", AGGREGATED)

@@ -85,15 +85,19 @@ def test_a_node_of_many_clients_counts_those_with_most_inputs_and_finds_a_domina
         [*range(0, 3 * len(names), len(names)), *rng.permutation(len(inputs)).tolist()]
     ):
         position, client = inputs[place]
-        for each in (origins, again):
-            each.expect([client])
-            each.count(position)
+        for kept in (origins, again):
+            kept.expect([client])
+            kept.count(position)
         if number % 97 == 0 and number > 2:
             again = Origins.restored(OriginsState.read(again.state().saved()), 3)
     rows = origins.state().rows
     assert len(rows) == 3 * CLIENTS_COUNTED_MAX
     counts = [rows[rows[:, 0] == node, 2] for node in range(3)]
-    assert [one.sum() for one in counts] == [len(names) + 1, 25 * len(names) + 1, len(names) + 1]
+    assert [count.sum() for count in counts] == [
+        len(names) + 1,
+        25 * len(names) + 1,
+        len(names) + 1,
+    ]
     assert 24 * len(names) <= counts[1].max() < 24.1 * len(names)
     assert pack(again.state().saved()) == pack(origins.state().saved()), (
         "a restart at any time changes nothing"

@@ -204,6 +204,7 @@ def test_decay_and_cache_halve_the_error_on_skewed_clients_of_which_a_fifth_answ
     name: str, kind: str
 ) -> None:
     fresh, remembered = (
-        np.mean([_stream_error(name, each, seed) for seed in range(3)]) for each in ("fresh", kind)
+        np.mean([_stream_error(name, start, seed) for seed in range(3)])
+        for start in ("fresh", kind)
     )
     assert remembered <= 0.5 * fresh

@@ -86,9 +86,9 @@ def test_two_peaks_of_a_process_seen_through_a_steep_function_are_not_parted() -
 
 def test_a_slow_cycle_with_flat_ends_passes_between_the_cores_and_is_not_parted() -> None:
     level = np.tanh(np.sin(2 * np.pi * np.arange(4_800) / 60)) / np.tanh(1)
-    noise = np.array([NormalDist().inv_cdf(one) for one in (np.arange(25) + 0.5) / 25])
+    noise = np.array([NormalDist().inv_cdf(value) for value in (np.arange(25) + 0.5) / 25])
     cell = np.rint((level[:, None] + 0.25 * noise + 4) / 0.1).astype(np.int64)
-    member = np.stack([(cell == one).mean(axis=1) for one in range(len(LINE))], axis=1)
+    member = np.stack([(cell == regime).mean(axis=1) for regime in range(len(LINE))], axis=1)
     pairs, pairs_2 = (member[:-lag].T @ member[lag:] for lag in (1, 2))
     assert find_cut(LINE[:, None], pairs, pairs_2) is None
 

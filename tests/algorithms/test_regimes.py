@@ -39,7 +39,7 @@ def contribution(
     arrays = client.contribute()
     if not any(map(len, arrays.values())):
         return None
-    return Contribution(name, 1 + sum(one.client == name for one in log), arrays)
+    return Contribution(name, 1 + sum(record.client == name for record in log), arrays)
 
 
 def answer_all(federation: Federation, silent: Sequence[str] = ()) -> None:
@@ -208,7 +208,7 @@ def test_a_federation_finds_what_the_library_finds(name: str) -> None:
     assert k == wanted
     assert ((snapshot["dwell"] > dwell / 3) & (snapshot["dwell"] < 2 * dwell)).all()
     assert snapshot["centre_mass"].sum() == pytest.approx(10_000, rel=0.01)
-    assert max(len(pack(dict(one.arrays))) for one in federation.log) <= 20_000
+    assert max(len(pack(dict(record.arrays))) for record in federation.log) <= 20_000
     regimes = REGIMES.view(snapshot).regimes
     assert regimes is not None
     assert regimes.n_changes >= 15
@@ -236,7 +236,7 @@ def test_updates_memory_and_looks_of_eight_features_keep_their_bounds() -> None:
     parts = [0.5 + 0.05 * rng.normal(size=(9_000, 8)) + 0.1 * truth[:, None] for _ in range(2)]
     federation = federate(parts)
     assert shown(federation)[1] == 2
-    assert max(len(pack(dict(one.arrays))) for one in federation.log) <= 80_000
+    assert max(len(pack(dict(record.arrays))) for record in federation.log) <= 80_000
     memory = federation.clients[0]._client.memory
     assert sum(array.nbytes for array in memory.state().values()) < 4 * 2**20
     # single readings, eight scales, those of no block yet
@@ -266,8 +266,8 @@ def test_the_log_alone_decides_in_any_grouping_and_with_restarts_in_every_phase(
     together.absorb(federation.log, b"other key")
     assert pack(together.state()) == wanted
     restarted = RegimesServer(3)
-    for one in federation.log:
-        restarted.absorb([one], b"")
+    for record in federation.log:
+        restarted.absorb([record], b"")
         twin = RegimesServer(3)
         twin.restore(unpack(pack(restarted.state())))
         restarted = twin
@@ -299,8 +299,8 @@ def test_clients_restored_in_every_phase_answer_the_same() -> None:
             if len(restored.log) == before:
                 break
     assert pack(restored.server.state()) == pack(plain.server.state())
-    assert [pack(one.state()) for one in restored.clients] == [
-        pack(one.state()) for one in plain.clients
+    assert [pack(client.state()) for client in restored.clients] == [
+        pack(client.state()) for client in plain.clients
     ]
 
 
@@ -338,15 +338,17 @@ def test_places_are_compared_only_if_they_are_pooled() -> None:
         dwells = []
         for name in ("c6", "c7"):  # those that stay in the low and in the high one
             counted = [
-                one.arrays["regime"].tolist() for one in federation.log if one.client == name
+                record.arrays["regime"].tolist()
+                for record in federation.log
+                if record.client == name
             ]
-            dwells.append([one for one in counted if one][-1])
+            dwells.append([dwell for dwell in counted if dwell][-1])
         assert (dwells == [[low], [high]]) is pool
 
 
 def test_answers_to_an_earlier_ask_are_counted_as_readings_only() -> None:
     federation = federate(parts_of("spread"))
-    late = next(one for one in federation.log if one.arrays["header"][2] == Phase.PAIRS)
+    late = next(record for record in federation.log if record.arrays["header"][2] == Phase.PAIRS)
     server = federation.server
     before = server.snapshot()
     readings = server._readings
@@ -386,14 +388,14 @@ def test_updates_that_no_client_can_make_are_refused() -> None:
         int(Phase.NAMES): [("sums", 0, 1e30)],
     }
     seen = set()
-    for one in federation.log:
-        check_claims({}, one.arrays, claims)
-        phase = int(one.arrays["header"][2])
+    for record in federation.log:
+        check_claims({}, record.arrays, claims)
+        phase = int(record.arrays["header"][2])
         if phase in seen or phase not in forged:
             continue
         seen.add(phase)
         for name, place, value in forged[phase]:
-            lie = {each: array.copy() for each, array in one.arrays.items()}
+            lie = {entry: array.copy() for entry, array in record.arrays.items()}
             lie[name].reshape(-1)[place] = value
             with pytest.raises(InvalidData):
                 check_claims({}, lie, claims)

@@ -32,12 +32,12 @@ def table(middles: list[int], dwells: float, pairs: int) -> Ints:
     and at once."""
     counts = np.zeros(CELLS, dtype=np.int64)
     near = {-1: 0.25, 0: 0.5, 1: 0.25}
-    for one in middles:
+    for middle in middles:
         for other in middles:
-            part = dwells if one == other else (1 - dwells) / max(len(middles) - 1, 1)
+            part = dwells if middle == other else (1 - dwells) / max(len(middles) - 1, 1)
             for a, x in near.items():
                 for b, y in near.items():
-                    counts[CELL_OF[one + a, other + b]] += round(
+                    counts[CELL_OF[middle + a, other + b]] += round(
                         pairs / len(middles) * part * x * y
                     )
     return counts
@@ -79,10 +79,10 @@ def naive_sums(rows: Floats, window: int, w: int) -> Ints:
                 min(int(np.clip(there, 0, 1).mean() * 16), 15) if 2 * len(there) >= w else None
             )
         for group in range(0, len(bins), 2 * (kind % 2 + 1)):
-            for one in range(group, group + kind % 2 + 1):
-                other = one + kind % 2 + 1
-                if other < len(bins) and bins[one] is not None and bins[other] is not None:
-                    sums[kind, CELL_OF[bins[one], bins[other]]] += 1
+            for regime in range(group, group + kind % 2 + 1):
+                other = regime + kind % 2 + 1
+                if other < len(bins) and bins[regime] is not None and bins[other] is not None:
+                    sums[kind, CELL_OF[bins[regime], bins[other]]] += 1
     return sums
 
 
@@ -115,7 +115,7 @@ def test_two_regimes_are_found_under_noise_and_told_apart_by_the_feature_that_sh
     assert shown.regimes.n_changes >= 20
     assert scheme.masked or not shown.regimes.provisional
     feature = int(server.snapshot()["header"][4])
-    means = np.array([streams.rows[streams.truth == one].mean(axis=0) for one in (0, 1)])
+    means = np.array([streams.rows[streams.truth == regime].mean(axis=0) for regime in (0, 1)])
     order = np.argsort(means[:, feature])
     np.testing.assert_allclose(shown.centres[:, feature], means[order, feature], atol=0.03)
     assert 0.5 < shown.regimes.dwell.mean() / 400 < 2.0

@@ -82,7 +82,7 @@ def test_an_unknown_method_is_refused() -> None:
 def test_none_is_the_answers_themselves_to_the_bit(name: str) -> None:
     _, answers = answers_of(name, split("dirichlet", 0))
     combined = combine_robustly(form_of(name), "none", answers)
-    assert [pack(dict(one)) for one in combined] == [pack(dict(one)) for one in answers]
+    assert [pack(dict(stats)) for stats in combined] == [pack(dict(answer)) for answer in answers]
 
 
 @pytest.mark.parametrize("method", ROBUST)
@@ -200,5 +200,5 @@ def test_any_finite_answer_combines_to_finite_parameters_without_a_warning(
     parts = zip(answers[0].items(), scale, strict=True)
     wild = {key: np.abs(rng.normal(0, size, value.shape)) for (key, value), size in parts}
     combined = combine_robustly(form_of(name), method, [wild, *answers[1:]])
-    assert all(np.isfinite(array).all() for one in combined for array in one.values())
+    assert all(np.isfinite(array).all() for stats in combined for array in stats.values())
     assert np.isfinite(algorithm.combine(params, combined)["centre"]).all()

@@ -91,7 +91,8 @@ READ_BY_CLIENTS = {
 
 
 @pytest.mark.parametrize(
-    ("name", "setting"), [(name, each) for name, read in READ_BY_CLIENTS.items() for each in read]
+    ("name", "setting"),
+    [(name, setting) for name, read in READ_BY_CLIENTS.items() for setting in read],
 )
 def test_clients_refuse_impossible_parameters(name: str, setting: str) -> None:
     algorithm = rounds_algorithm(name)
@@ -285,8 +286,8 @@ def test_the_server_of_mufc_needs_only_the_sum_of_the_answers() -> None:
     clients = [np.concatenate(blobs(seed)) for seed in range(3)]
     start = started(MUFC, clients)
     answers = [MUFC.answer(start, rows) for rows in clients]
-    cells = np.concatenate([each["cell"] for each in answers])
-    counts = np.concatenate([each["count"] for each in answers])
+    cells = np.concatenate([answer["cell"] for answer in answers])
+    counts = np.concatenate([answer["count"] for answer in answers])
     order = np.random.default_rng(0).permutation(len(cells))
     one = MUFC.combine(start, [{"cell": cells[order], "count": counts[order]}])
     assert pack(dict(one)) == pack(dict(MUFC.combine(start, answers)))

@@ -83,7 +83,7 @@ def test_rounds_run_when_the_tree_changes_and_clients_count_under_its_plan(name:
         counted = counter.count(window, np.ones(100, dtype=np.bool_), b"client", number)
         server.absorb([Contribution("client", number, counted.update(counted.counts))], b"")
         changed.append(not np.array_equal(before["centre"], server.snapshot()["centre"]))
-    assert [number for number, one in enumerate(changed) if one] == [4, 9], (
+    assert [number for number, is_other in enumerate(changed) if is_other] == [4, 9], (
         "after 500 readings each"
     )
     assert abs(server.snapshot()["centre"].mean(axis=0) - [0.2, 0.7]).max() < 0.1

@@ -132,7 +132,7 @@ def test_all_rounds_of_any_split_are_those_of_all_rows_in_one_place() -> None:
     rows = drawn(4)
     start = started([rows])
     apart, pooled = (
-        run_rounds(TSK, start, each, tolerance=1e-9).params for each in (clients_of(rows), [rows])
+        run_rounds(TSK, start, split, tolerance=1e-9).params for split in (clients_of(rows), [rows])
     )
     assert has_conditions(apart)
     for name in ("centre", "width", "consequent", "origin", "scale"):
@@ -253,8 +253,8 @@ def test_consequents_follow_a_target_that_drifts() -> None:
     moved = rows + np.array([0.0, 0.0, 0.3])
     followed = run_rounds(TSK, settled, [moved], policy=Policy("decay"), tolerance=1e-6).params
     stale, fresh = (
-        float((PREDICTION.predict(each, moved) - moved[:, -1]).mean())
-        for each in (settled, followed)
+        float((PREDICTION.predict(answer, moved) - moved[:, -1]).mean())
+        for answer in (settled, followed)
     )
     assert stale == pytest.approx(-0.3, abs=0.01)
     assert abs(fresh) < 0.01

@@ -141,7 +141,7 @@ def test_regimes_from_private_and_masked_counts_are_measured(tmp_path: Path) -> 
         "masked, ε 1",
     ]
     assert result["cells"][0]["ari"][0] > 0.9
-    assert all(not any(one["false"].values()) for one in result["nulls"])
+    assert all(not any(stream["false"].values()) for stream in result["nulls"])
 
 
 @pytest.mark.integration
@@ -289,19 +289,25 @@ def test_the_whole_path_is_measured_on_both_logs_from_the_first_reading_to_a_rec
             < fast["wire"]["raw_bytes"]
             < fast["wire"]["encoded_bytes"]
         )
-        for each in found["latency"]:
+        for latency in found["latency"]:
             # All readings that were due in that time; one may fall on either side of its limits.
-            assert abs(each["readings"] - each["rate"] * result["stream"]["measured_s"]) <= 1
-            assert 0 < each["p50_s"] <= each["p99_s"] <= each["max_s"] <= each["max_with_start_s"]
-            assert {row["name"] for row in each["processes"]} == {
+            assert abs(latency["readings"] - latency["rate"] * result["stream"]["measured_s"]) <= 1
+            assert (
+                0
+                < latency["p50_s"]
+                <= latency["p99_s"]
+                <= latency["max_s"]
+                <= latency["max_with_start_s"]
+            )
+            assert {row["name"] for row in latency["processes"]} == {
                 "producer",
                 "server",
                 "client-1",
                 "client-2",
             }
-            assert all(row["rss_max_mib"] > 10 and row["cpu_s"] > 0 for row in each["processes"])
-        assert {each["killed"] for each in found["recovery"]} == {"client-1", "server"}
-        assert all(is_spread(each["seconds"]) for each in found["recovery"])
+            assert all(row["rss_max_mib"] > 10 and row["cpu_s"] > 0 for row in latency["processes"])
+        assert {recovered["killed"] for recovered in found["recovery"]} == {"client-1", "server"}
+        assert all(is_spread(recovered["seconds"]) for recovered in found["recovery"])
 
 
 @pytest.mark.integration
@@ -349,7 +355,7 @@ def test_algorithms_in_rounds_are_compared_with_other_implementations_and_measur
     tmp_path: Path,
 ) -> None:
     result = run("rounds", tmp_path)
-    assert {each["algorithm"] for each in result["answers"]} == {
+    assert {answer["algorithm"] for answer in result["answers"]} == {
         "kmeans",
         "fcm",
         "gmm",
@@ -357,24 +363,24 @@ def test_algorithms_in_rounds_are_compared_with_other_implementations_and_measur
         "spectral",
         "tsk",
     }
-    for each in result["answers"]:
-        assert {"ours", "plain NumPy", "loop"} <= set(each["ns_per_row"])
-        assert all(is_spread(figures) for figures in each["ns_per_row"].values())
-        assert each["bytes_up"] > 8 * each["K"]
-    for each in result["rounds"]:
-        assert each["round_s"] > 0
-        assert each["server_share"] > 0
-    for each in result["service"]:
-        assert is_spread(each["round_to_arithmetic"])
-        assert each["round_to_arithmetic"]["median"] > 1
-    assert [each["rows"] for each in result["memory"]] == [50_000, 200_000]
-    assert all(each["beyond_mib"] < each["rows_mib"] + 8 for each in result["memory"])
-    for each in result["service"]:
+    for answer in result["answers"]:
+        assert {"ours", "plain NumPy", "loop"} <= set(answer["ns_per_row"])
+        assert all(is_spread(figures) for figures in answer["ns_per_row"].values())
+        assert answer["bytes_up"] > 8 * answer["K"]
+    for measured in result["rounds"]:
+        assert measured["round_s"] > 0
+        assert measured["server_share"] > 0
+    for measured in result["service"]:
+        assert is_spread(measured["round_to_arithmetic"])
+        assert measured["round_to_arithmetic"]["median"] > 1
+    assert [measured["rows"] for measured in result["memory"]] == [50_000, 200_000]
+    assert all(measured["beyond_mib"] < measured["rows_mib"] + 8 for measured in result["memory"])
+    for measured in result["service"]:
         # Every part takes processor time; what is left of answering beyond its arithmetic can be
         # rounded away.
         assert (
             min(
-                each[f"{part}_us"]["median"]
+                measured[f"{part}_us"]["median"]
                 for part in ("request", "flush_each", "flush_together", "server")
             )
             > 0
@@ -425,7 +431,9 @@ def test_what_missing_values_cost_is_measured(tmp_path: Path) -> None:
 
 @pytest.mark.integration
 def test_kinds_of_features_are_measured_beside_plain_numbers(tmp_path: Path) -> None:
-    cells = {(one["learner"], one["form"]): one["ari"] for one in run("kinds", tmp_path)["cells"]}
+    cells = {
+        (cell["learner"], cell["form"]): cell["ari"] for cell in run("kinds", tmp_path)["cells"]
+    }
     for learner in ("cluster_tree", "density_tree, ε 1"):
         assert cells[learner, "a circle, cut in a gap"] > cells[learner, "a number"]
     assert cells["cluster_tree", "spread over 0.25 of a step"] > 0.9
@@ -507,9 +515,9 @@ def test_every_interaction_with_the_page_is_measured_up_to_the_frame_that_shows_
     assert page["updates"]["long_tasks"] >= 0
     # Which of its functions are among the slowest is a matter of chance, in any single one.
     slowest = {
-        one["name"]
+        function["name"]
         for measured in page["interactions"].values()
-        for one in measured["slowest_functions"]
+        for function in measured["slowest_functions"]
     }
     assert any(name.endswith("(timeline.js)") for name in slowest), "the bands show what is chosen"
 
@@ -559,10 +567,10 @@ def test_fcac_on_two_levels_is_compared_with_a_flat_federation_of_the_same_clien
         )
     (streams,) = run("hierarchy", tmp_path, "--data", str(tmp_path))["streams"].values()
     for kind in ("flat", "two levels"):
-        assert [0 <= one["ari"] <= 1 for one in streams[kind]] == [True, True], "of two seeds"
+        assert [0 <= run["ari"] <= 1 for run in streams[kind]] == [True, True], "of two seeds"
     # Regions put the updates of their clients together and keep every node in them.
-    assert [one["inputs"] for one in streams["flat"]] == [
-        one["inputs"] for one in streams["two levels"]
+    assert [run["inputs"] for run in streams["flat"]] == [
+        run["inputs"] for run in streams["two levels"]
     ]
 
 
@@ -611,7 +619,7 @@ def test_what_to_turn_is_measured_on_the_file_that_is_shipped(tmp_path: Path) ->
     result = run("sensor_options", tmp_path, "--data", str(HERE / "onebox" / "demo"))
     [found] = result["files"].values()
     assert found["of"]["ClusterTree: default"]["clusters"] >= 1
-    assert all(0.0 < one["largest"] <= 1.0 for one in found["of"].values())
+    assert all(0.0 < choice["largest"] <= 1.0 for choice in found["of"].values())
 
 
 def test_the_page_on_what_to_believe_has_the_figures_that_were_measured() -> None:
@@ -630,8 +638,8 @@ def test_the_page_on_what_to_believe_has_the_figures_that_were_measured() -> Non
 
     def turned(algorithm: str) -> str:
         numbers = [
-            one["clusters"]
-            for name, one in found["of"].items()
+            choice["clusters"]
+            for name, choice in found["of"].items()
             if name.startswith(f"{algorithm}: ") and not name.endswith("default")
         ]
         return (

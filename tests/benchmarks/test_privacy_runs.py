@@ -91,7 +91,7 @@ def test_a_goal_is_reached_from_its_figure_on() -> None:
         "d": 2,
     }
     for ari, reached in ((goal.least, True), (goal.least - 0.001, False)):
-        assert [each["reached"] for each in judged([{**cell, "ari": {"mean": ari}}])] == [reached]
+        assert [goal["reached"] for goal in judged([{**cell, "ari": {"mean": ari}}])] == [reached]
     assert judged([{**cell, "ari": {"mean": 1.0}, "learner": "k-means"}]) == []
 
 
@@ -196,7 +196,7 @@ def test_masked_sums_and_their_cost_are_measured(tmp_path: Path) -> None:
     CliRunner().invoke(masked.main, ["--quick", "--out", str(tmp_path)], catch_exceptions=False)
     found = json.loads((tmp_path / "privacy_masked.json").read_text(encoding="utf-8"))
     assert {(cell["scheme"], cell["clients"], cell["d"]) for cell in found["cells"]} == {
-        (one.name, 20, 2) for one in (masked.SUMS[1], *masked.OTHERS, masked.SUMS[-1])
+        (scheme.name, 20, 2) for scheme in (masked.SUMS[1], *masked.OTHERS, masked.SUMS[-1])
     }
     message, client, *_ = found["cost"]
     assert 0 < message["figure"] <= message["goal"]

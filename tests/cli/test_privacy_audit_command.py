@@ -71,11 +71,12 @@ def test_every_audit_prints_its_trials_its_bound_and_its_verdict(counted: Path) 
         "kills: ledger",
     ]
     plans = lines.pop(3)
-    assert "0 under which one reading moves others: not refuted" in plans
+    assert "0 under which" in plans
+    assert "not refuted" in plans
     for line in lines[:5]:
         assert "(live): 30 trials" in line
         assert "estimated, at least" in line
-        assert "by this attack, declared 1: not refuted" in line
+        assert "declared 1: not refuted" in line
 
 
 def test_a_refuted_claim_ends_with_1(counted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +90,7 @@ def test_a_refuted_claim_ends_with_1(counted: Path, monkeypatch: pytest.MonkeyPa
     found = json.loads(ran.output)
     assert found["alpha"] == 1e-3
     assert found["refuted"] > 0
-    (two_cells,) = [each for each in found["audits"] if each["audit"] == "two cells"]
+    (two_cells,) = [audit for audit in found["audits"] if audit["audit"] == "two cells"]
     assert two_cells["refuted"]
     assert two_cells["epsilon_low"] > two_cells["epsilon_declared"] == 1
 

@@ -30,12 +30,13 @@ def test_the_report_holds_each_models_guarantee_the_sum_and_what_every_ledger_ho
     assert (found["mode"], found["formal"], found["epsilon"]) == ("formal", True, 5)
     assert 4.99 < found["epsilon_spent"] <= 5
     assert [
-        (one["name"], one["unit"], one["mechanism"], one["epsilon"]) for one in found["models"]
+        (model["name"], model["unit"], model["mechanism"], model["epsilon"])
+        for model in found["models"]
     ] == [
         ("clusters", "reading", "geometric-counts", 4),
         ("careful", "reading", "geometric-counts", 1),
     ]
-    assert [(one["window_readings"], one["window_s"]) for one in found["models"]] == [
+    assert [(model["window_readings"], model["window_s"]) for model in found["models"]] == [
         (50, 600),
         (50, 600),
     ]
@@ -45,11 +46,11 @@ def test_the_report_holds_each_models_guarantee_the_sum_and_what_every_ledger_ho
     for client in ("attic", "cellar"):
         spent = found["clients"][client]
         readings = sum(again[0].readings for again in published[client].values())
-        assert [(one["model"], one["epsilon"]) for one in spent["models"]] == [
+        assert [(model["model"], model["epsilon"]) for model in spent["models"]] == [
             ("careful", 1),
             ("clusters", 4),
         ]
-        assert {one["places"] for one in spent["models"]} == {readings}
+        assert {model["places"] for model in spent["models"]} == {readings}
         assert spent["person_epsilon"] == 5 * readings
 
 
@@ -71,9 +72,10 @@ def test_the_report_of_users_says_what_windows_in_a_row_cost(tmp_path: Path) -> 
     file = create(tmp_path, 400, privacy=terms)
     run(file)
     words = run_report(file, "--name", "attic", "--windows", "2").stdout
-    assert "person      attic  with 2 windows in a row: epsilon 8 at most" in words
-    assert "epsilon 4 per user and window in all models" in words
-    assert "unit        user: at most 3 readings of one counted in a window" in words
+    assert "person      attic  with" in words
+    assert "2 windows in a row: epsilon 8" in words
+    assert "epsilon 4 per user and window" in words
+    assert "user: at most 3 readings" in words
     found = json.loads(run_report(file, "--json").stdout)
     assert (found["unit"], found["readings_per_window_max"]) == ("user", 3)
     (model,) = found["clients"]["attic"]["models"]
@@ -84,7 +86,7 @@ def test_windows_of_readings_cost_all_readings_in_them(tmp_path: Path) -> None:
     file = create(tmp_path, 400)
     run(file)
     words = run_report(file, "--name", "attic", "--windows", "2").stdout
-    assert "with 2 windows in a row: epsilon 400 at most" in words
+    assert "2 windows in a row: epsilon 400" in words
     both = CliRunner().invoke(report, ["--config", str(file), "--windows", "2", "--readings", "7"])
     assert both.exit_code == 2
     assert "give one" in both.output

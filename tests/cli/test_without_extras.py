@@ -46,11 +46,13 @@ def required(name: str, found: dict[str, Distribution]) -> dict[str, Distributio
 
 def copied(found: dict[str, Distribution]) -> Iterator[tuple[Path, str]]:
     """(place, name) of each top-level entry that the distributions have installed."""
-    for one in found.values():
+    for module in found.values():
         for entry in {
-            file.parts[0] for file in one.files or () if file.parts[0] not in ("..", "__pycache__")
+            file.parts[0]
+            for file in module.files or ()
+            if file.parts[0] not in ("..", "__pycache__")
         }:
-            yield Path(str(one.locate_file(entry))), entry
+            yield Path(str(module.locate_file(entry))), entry
 
 
 @pytest.fixture(scope="module")

@@ -50,7 +50,7 @@ def near_nodes(
 ) -> NDArray[np.float64]:
     """(n, d) readings, in the features' units, near nodes of a snapshot's known clusters."""
     view = load_algorithm(snapshot.algorithm).view(snapshot.arrays)
-    known = np.isin(view.cluster, [one.number for one in snapshot.cluster_identities])
+    known = np.isin(view.cluster, [cluster.number for cluster in snapshot.cluster_identities])
     rng = np.random.default_rng(seed)
     nodes = view.nodes[known][rng.integers(0, known.sum(), n)]
     unit = nodes + rng.normal(0, 0.01, nodes.shape)

@@ -156,7 +156,7 @@ class Site:
             (
                 record.key,
                 record.value,
-                tuple(one for one in record.headers if one[0] not in of_process),
+                tuple(entry for entry in record.headers if entry[0] not in of_process),
             )
             for record in self.published()
         ]

@@ -69,10 +69,10 @@ def test_a_client_pauses_at_its_limit_and_goes_on_when_the_limit_is_raised(
         while again.step():
             pass
         assert (again.totals["read"], again.totals["refused"]) == (PLACES, 0)
-    windows = [(one.windows, one.places) for one in spending(config).models]
+    windows = [(model.windows, model.places) for model in spending(config).models]
     run(load_config(files["whole"]))
     assert windows == [
-        (one.windows, one.places) for one in spending(load_config(files["whole"])).models
+        (model.windows, model.places) for model in spending(load_config(files["whole"])).models
     ]
 
 

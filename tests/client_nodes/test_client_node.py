@@ -707,7 +707,12 @@ def test_whether_a_reading_is_rejected_moves_no_update_of_noisy_rows(tmp_path: P
         values[19] = value
         site.add_readings(values)
         site.run()
-        seen.append([(one.sequence, one.readings, one.newest_reading_at) for one in site.updates()])
+        seen.append(
+            [
+                (update.sequence, update.readings, update.newest_reading_at)
+                for update in site.updates()
+            ]
+        )
     assert seen[0] == seen[1] == seen[2]
     assert [(readings_of, at) for _, readings_of, at in seen[0]] == [
         (20, 1e9 + 20 * n - 1) for n in range(1, 6)

@@ -3,6 +3,7 @@ regime."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
@@ -68,7 +69,7 @@ def test_a_change_is_reported_once_the_client_has_stayed_elsewhere_for_a_window(
     assert follow(one, [7] * 20 + [8] * 7 + [7] * 10) == [], "too short"
     assert follow(one, [8] * 10, first=37) == [("regime_changed", 44, 7)]
     (event,) = found(one, [9] * 30, first=47)
-    assert event.text == "changed from regime 8 to regime 9 after 10 minutes"
+    assert re.findall(r"\d+ *\w*", event.text) == ["8 to", "9 after", "10 minutes"]
     assert asdict(SiteEvent.decode(event.encode())) == asdict(event)
     assert follow(dwells(regime_changed_windows=0.0), [7] + [8] * 5) == [("regime_changed", 5, 7)]
 
@@ -94,7 +95,7 @@ def test_a_dwell_is_long_beyond_the_mean_of_all_clients_and_beyond_those_of_its_
         "this client has stayed so long before"
     )
     (event,) = found(dwells(), [7] * 400)
-    assert event.text == "in regime 7 for more than 4 hours; the mean dwell is 50 readings"
+    assert re.findall(r"\d+ \w+", event.text) == ["7 for", "4 hours", "50 readings"]
     assert follow(dwells(unusual_dwell_share=0.0), [7] * 400) == []
 
 
@@ -102,7 +103,7 @@ def excursion(n: int, of: int = 8) -> tuple[list[int], list[float]]:
     """Regimes and values: enough of both regimes to know what is usual, then `n` readings like
     those of another one."""
     regimes = [7] * (3 * PIECE) + [8] * (3 * PIECE) + [7] * 200
-    values = [MIDDLE[one] for one in regimes]
+    values = [MIDDLE[regime] for regime in regimes]
     at = len(regimes) - 100
     values[at : at + n] = [MIDDLE[of]] * n
     return regimes, values
@@ -155,10 +156,10 @@ def test_batches_and_restarts_change_no_event(size: int) -> None:
     values += [MIDDLE[9]] * 300
     rng = np.random.default_rng(4)
     unit = np.array(values)[:, None] + rng.uniform(-0.1, 0.1, (len(values), 2))
-    labels = [Label(0, one, "", None, 3, None) for one in regimes]
+    labels = [Label(0, regime, "", None, 3, None) for regime in regimes]
     places = [(0, n) for n in range(len(labels))]
     whole = dwells().follow(labels, unit, places, KNOWN)
-    assert {one.kind for one in whole} == {
+    assert {event.kind for event in whole} == {
         "regime_changed",
         "unseen_change",
         "unusual_dwell",

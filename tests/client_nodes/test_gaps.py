@@ -70,7 +70,7 @@ def test_a_reading_may_lack_values_but_not_all_and_one_in_a_list_is_the_same() -
     batch = decode_batch(records, 2, gaps=True)
     assert batch.numbers == [0, 3, 5]
     np.testing.assert_array_equal(batch.values, [[1.0, NAN], [1.0, NAN], [3.0, 4.0]])
-    assert [one.fault for one in batch.rejected] == [
+    assert [record.fault for record in batch.rejected] == [
         ("missing", None),
         ("not_a_number", 1),
         ("missing", None),

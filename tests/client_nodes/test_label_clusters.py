@@ -21,8 +21,8 @@ MASS = np.array([10.0, 20.0, 0.0, 5.0])
 
 def clusters(identities: dict[int, int], centres: np.ndarray = CENTRES) -> SnapshotClusters:
     listed = [
-        list(ClusterIdentity(number, one, "", True, 0, 0, 1e9, 0.5))
-        for number, one in identities.items()
+        list(ClusterIdentity(number, identity, "", True, 0, 0, 1e9, 0.5))
+        for number, identity in identities.items()
     ]
     arrays = {"centre": centres, "weight": MASS}
     snapshot = a_snapshot(

@@ -60,7 +60,7 @@ def test_a_label_has_cluster_identity_name_novelty_version_and_time(site: Site) 
     site.run()
     labels = in_order(site, 230)
     assert [label["cluster"] for label in labels] == expected(site, snapshot, values)
-    identity_of = {one.number: one.identity for one in snapshot.cluster_identities}
+    identity_of = {cluster.number: cluster.identity for cluster in snapshot.cluster_identities}
     assert [label["identity"] for label in labels] == [
         identity_of.get(label["cluster"]) for label in labels
     ]

@@ -60,7 +60,7 @@ def asked(
     found = values.reasons(
         np.full(n, 7), np.array(unit), np.full(n, novel), np.zeros(n, dtype=bool)
     )
-    return {place: [one[:2] for one in several] for place, several in found.items()}
+    return {place: [faults[:2] for faults in several] for place, several in found.items()}
 
 
 def learnt(n: int, pieces: int = 1) -> UsualValues:
@@ -209,7 +209,7 @@ def test_a_streak_goes_on_after_a_restart_and_says_why_without_any_value() -> No
     )
     plain = Streaks(CONTRACT, "attic", "clusters", 2)
     (event,) = plain.follow([label(True, ())] * 2, [(0, 1), (0, 2)], ["0", "0"])
-    assert event.text.endswith("each feature is usual, their combination is not")
+    assert event.text.endswith("their combination is not")
     with pytest.raises(InvalidState, match="begun"):
         other.restore({"devices": [{"device": "0", "begun": 1}]})
 
@@ -264,7 +264,7 @@ def test_novel_readings_get_reasons_that_are_exported_with_values_and_published_
     site.add_readings(np.concatenate([ordinary, strange, ordinary[:40]]))
     site.run()
     own = [Label.decode(pack(site.labels()[f"clusters/0/{n}".encode()])) for n in range(3000, 3008)]
-    assert all(one.usual_in and one.reasons for one in own)
+    assert all(reason.usual_in and reason.reasons for reason in own)
     published = site.published_labels()[b"attic/clusters/0/3000"]
     assert published["outside"]
     assert set(published["outside"].values()) <= {"above", "below"}
@@ -274,7 +274,7 @@ def test_novel_readings_get_reasons_that_are_exported_with_values_and_published_
             key.decode(): SiteEvent.decode(record.value)
             for key, record in latest(log, SITE_EVENTS).items()
         }
-    assert [one.kind for one in found.values()] == ["novel_streak", "novel_streak_ended"]
+    assert [reason.kind for reason in found.values()] == ["novel_streak", "novel_streak_ended"]
     begun = found["clusters/0/3004/novel_streak"]
     assert set(begun.outside or {}) <= {feature.name for feature in site.contract.features}
     assert "39.5" not in begun.text

@@ -326,9 +326,11 @@ def test_two_federations_of_a_site_read_one_log_and_spend_from_one_ledger(
     run(config)
     accounts = read_spending(folder(config) / "ledger.db")
     assert len(accounts) == 2
-    for one in (config, office):
-        spent = accounts[f"client {CLIENT} of {one.contract.federation}"]
-        places = sum(again[0].readings for again in updates_by_client(one)[CLIENT].values())
+    for config_of_site in (config, office):
+        spent = accounts[f"client {CLIENT} of {config_of_site.contract.federation}"]
+        places = sum(
+            again[0].readings for again in updates_by_client(config_of_site)[CLIENT].values()
+        )
         assert places > 100
         assert spent.of_person() == 4 * places
     assert not (office.client.folder / CLIENT / "ledger.db").exists()
@@ -338,7 +340,9 @@ def test_the_limit_of_a_client_counts_what_other_federations_have_spent(
     config: Config, tmp_path: Path
 ) -> None:
     run(config)
-    spent = sum(each.of_person() for each in read_spending(folder(config) / "ledger.db").values())
+    spent = sum(
+        account.of_person() for account in read_spending(folder(config) / "ledger.db").values()
+    )
     office = shared(config, tmp_path, epsilon_max=spent + 4 * 60)
     with resumed(open_client(office, CLIENT, clock=clock)) as node:
         while node.step():
@@ -359,13 +363,14 @@ def test_two_federations_that_read_at_once_do_not_pass_the_limit_together(
     monkeypatch.setattr(Budget, "_read_others", lambda budget: None)
     with ExitStack() as stack:
         nodes = [
-            stack.enter_context(resumed(open_client(each, CLIENT, clock=clock))) for each in configs
+            stack.enter_context(resumed(open_client(site_config, CLIENT, clock=clock)))
+            for site_config in configs
         ]
         for _ in range(6):
             for node in nodes:
                 node.step()
     accounts = read_spending(folder(config) / "ledger.db")
-    assert 4 * 30 <= sum(each.of_person() for each in accounts.values()) <= 4 * 90
+    assert 4 * 30 <= sum(account.of_person() for account in accounts.values()) <= 4 * 90
     if action == "pause":
         assert sum(node.totals["read"] for node in nodes) == 90, "the others wait in their log"
 

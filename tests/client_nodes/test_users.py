@@ -104,7 +104,7 @@ def test_what_is_published_has_as_many_readings_whichever_users_they_are_from(
                 for number, again in updates.items()
             ]
         )
-    sizes, others = ([one[:2] for one in each] for each in published)
+    sizes, others = ([update[:2] for update in window] for window in published)
     assert sizes == others
 
 

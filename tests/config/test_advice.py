@@ -29,8 +29,8 @@ def agreed(
     names = ("first", *(f"other{number}" for number in range(len(others))))
     options = {"kmeans": {"clusters": 3}}
     models = [
-        {"name": name, "algorithm": each, "options": options.get(each, {})}
-        for name, each in zip(names, (algorithm, *others), strict=True)
+        {"name": name, "algorithm": choice, "options": options.get(choice, {})}
+        for name, choice in zip(names, (algorithm, *others), strict=True)
     ]
     contract = parse_contract(
         {
@@ -60,7 +60,7 @@ def test_regimes_are_advised_against_where_noise_hides_them_in_modes_without_a_g
 ):
     (formal,) = advice_on(agreed("regimes", 3, epsilon_per_reading=12))
     (paper,) = advice_on(agreed("regimes", 3, mode="paper", epsilon_nominal_per_feature=4))
-    assert "epsilon 4 for each feature hides regimes" in formal.text == paper.text
+    assert "epsilon 4 for each feature" in formal.text == paper.text
     assert advice_on(agreed("regimes", 3, epsilon_per_reading=39)) == []
     assert advice_on(agreed("regimes", 3, mode="off")) == []
     assert advice_on(agreed("fcac", 3, mode="paper", epsilon_nominal_per_feature=4)) == []
@@ -84,15 +84,15 @@ def test_windows_that_are_small_for_the_readings_of_a_user_are_poor() -> None:
     assert "window_readings of 500 and more" in found.text
     assert advice_on(users(4, "cluster_tree_from_counts")) == []
     (found,) = advice_on(users(5, "cluster_tree_from_counts", window_readings=500))
-    assert "take density_tree, or an epsilon of 5 and more" in found.text
+    assert "an epsilon of 5 and more" in found.text
 
 
 def test_a_grid_at_a_small_epsilon_is_poor() -> None:
     (found,) = advice_on(agreed("cluster_tree_from_counts", counts_epsilon=0.5))
-    assert "take density_tree, or an epsilon of 1 and more" in found.text
+    assert "an epsilon of 1 and more" in found.text
     assert advice_on(agreed("cluster_tree_from_counts", counts_epsilon=1)) == []
     (found,) = advice_on(agreed("kmeans_from_counts", d=8, counts_epsilon=1))
-    assert "take density_tree, or an epsilon of 2 and more" in found.text
+    assert "an epsilon of 2 and more" in found.text
     assert advice_on(agreed("kmeans_from_counts", d=8, counts_epsilon=2)) == []
     assert advice_on(agreed("density_tree", counts_epsilon=0.5)) == []
 
@@ -101,7 +101,7 @@ def test_regimes_that_would_take_very_many_readings_are_told_how_many() -> None:
     assert advice_on(agreed("regimes_from_counts", d=2, counts_epsilon=4)) == []
     (found,) = advice_on(agreed("regimes_from_counts", d=2, counts_epsilon=0.5))
     assert "about 13,100,000 readings" in found.text
-    assert "larger window_readings, or fewer features" in found.text
+    assert "fewer features" in found.text
     assert (
         advice_on(agreed("regimes_from_counts", d=2, counts_epsilon=1, window_readings=10_000))
         == []
@@ -117,7 +117,7 @@ def test_rows_that_give_away_what_counts_protect_are_named() -> None:
     contract = agreed("fcac", others=("density_tree",), epsilon_per_reading=200, counts_epsilon=4)
     (found,) = advice_on(contract)
     assert found.model == "first"
-    assert "give away what the counts of other0 protect" in found.text
+    assert "the counts of other0" in found.text
 
 
 def test_without_a_guarantee_there_is_no_advice() -> None:
@@ -137,12 +137,9 @@ def test_shoal_check_prints_the_advice(tmp_path: Path) -> None:
     file.write_text(FILE, encoding="utf-8")
     plain = CliRunner().invoke(check, [str(file)])
     assert plain.exit_code == 0
-    assert (
-        "advice      clusters  noisy rows at epsilon 4 per reading show few clusters or none"
-        in plain.stdout
-    )
+    assert "advice      clusters  noisy rows at epsilon 4" in plain.stdout
     found = json.loads(CliRunner().invoke(check, [str(file), "--json"]).stdout)["advice"]
-    assert [one["model"] for one in found] == ["clusters"]
+    assert [advice["model"] for advice in found] == ["clusters"]
 
 
 @pytest.mark.parametrize(
@@ -230,7 +227,7 @@ def test_shoal_check_says_what_a_user_spends_in_all_and_advises_against_too_much
     assert [user[name] for name in ("epsilon", "windows", "advised")] == [epsilon, windows, advised]
     assert words in user["text"]
     assert ("Advised against" in user["text"]) != advised
-    assert ("[client] epsilon_max = 8, which is for 2 windows" in user["text"]) != advised
+    assert ("epsilon_max = 8, which is for 2" in user["text"]) != advised
     assert epsilon is None or beliefs(epsilon) in user["text"]
     assert user["text"] in CliRunner().invoke(check, [str(file)], catch_exceptions=False).stdout
 
@@ -256,13 +253,12 @@ def test_shoal_check_says_what_hidden_presence_costs(
     file = tmp_path / "plant.toml"
     file.write_text(HIDDEN.format(more) + "[client]\nreadings_per_day = 4800\n", encoding="utf-8")
     text = CliRunner().invoke(check, [str(file)], catch_exceptions=False).stdout
-    assert (
-        "Windows close by the clock, 24 a day, empty ones too, and the ledger charges each as"
-        f" full: epsilon {charged}" in text
-    )
+    assert "24 a day" in text
+    assert f"charges each as full: epsilon {charged}" in text
     # 200 readings of an hour at random in 400 places: 400 (1 - (399 / 400)^200) = 157.5 are
     # counted.
-    assert "Of 4,800 readings a day at random times 21.2 % share a place" in text
+    assert "4,800 readings a day" in text
+    assert "21.2 % share a place" in text
     day = json.loads(
         CliRunner().invoke(check, [str(file), "--json"], catch_exceptions=False).stdout
     )["day"]
@@ -317,14 +313,14 @@ def test_shoal_check_says_what_masked_counts_take_and_advises_against_few_client
     tmp_path: Path,
 ) -> None:
     text, found = needs(tmp_path, 8)
-    assert [(one["clients"], one["advised"]) for one in found] == [
+    assert [(advice["clients"], advice["advised"]) for advice in found] == [
         (50, False),
         (100, False),
         (200, True),
         (500, True),
         (1000, True),
     ]
-    windows = [one["windows"] for one in found]
+    windows = [advice["windows"] for advice in found]
     # The noise counts as the root of the windows, and clients count whole: half of them need four
     # times the windows.
     assert windows[1] == pytest.approx(4 * windows[2], abs=4)
@@ -332,9 +328,9 @@ def test_shoal_check_says_what_masked_counts_take_and_advises_against_few_client
         "the table of the benchmark has .80 after 5 windows and .99 after 20"
     )
     assert "50 clients" in text
-    assert "Advised against: take 200 clients or more" in text
+    assert "take 200 clients or more" in text
     _, two = needs(tmp_path, 2)
-    assert [one["advised"] for one in two] == [False, True, True, True, True]
+    assert [advice["advised"] for advice in two] == [False, True, True, True, True]
     assert all(few["windows"] <= many["windows"] for few, many in zip(two, found, strict=True))
     _, (own,) = needs(tmp_path, 2, "--clients", "60")
     assert (own["clients"], own["advised"]) == (60, False)
@@ -350,9 +346,10 @@ def test_the_promise_for_the_whole_span_of_masked_counts_stands_before_the_cost_
     (promise,) = (line for line in lines if line.startswith("promise"))
     (model,) = (line for line in lines if line.startswith("model "))
     assert lines.index(promise) < lines.index(model)
-    assert "in any 30 days a client spends at most epsilon 4 in all models together" in promise
+    assert "any 30 days" in promise
+    assert "at most epsilon 4 in all" in promise
     assert "noisy rows" not in text, "there are none"
-    assert "The noise protects, not the number of clients" in text
+    assert "not the number of clients" in text
     report = ["report", "--config", str(tmp_path / "masked.toml")]
     told = CliRunner().invoke(privacy_command, report, catch_exceptions=False).stdout
     assert "noisy rows" not in told
@@ -362,9 +359,9 @@ def test_short_windows_take_more_of_them_and_a_budget_may_not_allow_them(tmp_pat
     _, full = needs(tmp_path, 4, "--clients", "150")
     text, short = needs(tmp_path, 4, "--clients", "150", window_s=12_000)
     assert short[0]["windows"] == pytest.approx(4 * full[0]["windows"], abs=4)
-    assert "window_s closes them with about 200 readings" in text
+    assert "with about 200 readings" in text
     text, _ = needs(tmp_path, 4, "--clients", "150", terms="budget_days = 30")
-    assert "more than its budget allows in one span" in text
+    assert "more than its budget allows" in text
     assert needs(tmp_path, 4, algorithm="gmm_from_counts")[1] == [], (
         "measured with density_tree alone"
     )

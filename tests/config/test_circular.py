@@ -64,7 +64,7 @@ def test_a_circle_ends_one_period_after_its_cut_and_takes_no_other_end() -> None
 def test_only_circular_features_change_the_digest_of_a_contract() -> None:
     plain = {"name": "Wind direction", "unit": "°", "low": 45, "high": 405}
     assert "period" not in agreed(plain).model_dump_json(exclude_defaults=True)
-    assert len({agreed(one).digest for one in (plain, WIND, WIND | {"low": 0})}) == 3
+    assert len({agreed(feature).digest for feature in (plain, WIND, WIND | {"low": 0})}) == 3
 
 
 def test_values_are_wrapped_into_the_bounds_and_none_is_clipped() -> None:
@@ -119,8 +119,8 @@ def test_whole_degrees_are_spread_across_the_cut_also_where_it_is_no_end_of_what
 def described(low: float = 45) -> list[Any]:
     contract = agreed(WIND | {"low": low})
     nodes = [
-        contract.bounds.to_unit(np.array([[each, 10.0]]))[0]
-        for each in [*range(330, 391, 5), *range(150, 211, 5)]
+        contract.bounds.to_unit(np.array([[degrees, 10.0]]))[0]
+        for degrees in [*range(330, 391, 5), *range(150, 211, 5)]
     ]
     view = ClusteringView.from_nodes(np.array(nodes), np.ones(26), [0] * 13 + [1] * 13)
     return [contract, *describe(view, contract).values()]
@@ -185,7 +185,7 @@ def test_init_proposes_a_circle_from_data_and_takes_kinds_from_a_sheet(
     generator = np.random.default_rng(1)
     pairs = zip(generator.normal(0, 20, 400) % 360, generator.uniform(0, 9, 400), strict=True)
     Path("mast.csv").write_text(
-        "wind_dir,speed\n" + "".join(f"{one:.1f},{two:.2f}\n" for one, two in pairs)
+        "wind_dir,speed\n" + "".join(f"{pair:.1f},{two:.2f}\n" for pair, two in pairs)
     )
     Path("sheet.csv").write_text(
         "name,unit,lower,upper,kind,values,period\n"
@@ -202,7 +202,11 @@ def test_init_proposes_a_circle_from_data_and_takes_kinds_from_a_sheet(
         init_command, ["--sheet", "sheet.csv", "--out", "sheet.toml"], catch_exceptions=False
     )
     features = load_config(Path("sheet.toml")).contract.features
-    assert Counter(one.kind for one in features) == {"category": 1, "circular": 1, "number": 1}
+    assert Counter(feature.kind for feature in features) == {
+        "category": 1,
+        "circular": 1,
+        "number": 1,
+    }
     assert (features[0].values, features[1].low, features[1].high) == (
         ("closed", "open"),
         30.0,

@@ -191,7 +191,7 @@ def test_no_variable_is_both_an_option_and_a_setting(
         command = shoal.get_command(context, name)
         assert command is not None
         inner = command.commands.values() if isinstance(command, click.Group) else ()
-        params = [param for one in (command, *inner) for param in one.params]
+        params = [param for own_params in (command, *inner) for param in own_params.params]
         options = {option.envvar for option in params if isinstance(option, click.Option)}
         if name in SECTIONS:
             assert {f"SHOAL_{name}_{option}".upper() for option in OPTIONS[name]} == options, name

@@ -122,7 +122,10 @@ class Project:
         """Query Prometheus; the value of each series by its label `client`, `model` or `job`."""
         response = _get(f"{self.prometheus}/api/v1/query?{urlencode({'query': expression})}")
         series = response["data"]["result"] if response else []
-        return {_label(one["metric"]): float(one["value"][1]) for one in series}
+        return {
+            _label(series_of_metric["metric"]): float(series_of_metric["value"][1])
+            for series_of_metric in series
+        }
 
     def state(self) -> str:
         """A line for each container."""
@@ -141,7 +144,10 @@ class Project:
     def _all_healthy(self) -> bool:
         # One command for all of them: one each would compute as much as the project does.
         found = json.loads(self.docker("inspect", *self._containers()))
-        states = {one["Config"]["Labels"][f"{LABEL}.service"]: one["State"] for one in found}
+        states = {
+            container["Config"]["Labels"][f"{LABEL}.service"]: container["State"]
+            for container in found
+        }
         return all(self._healthy(states[service]) for service in self.services)
 
     @staticmethod

@@ -71,8 +71,8 @@ def empty_panels(url: str, dashboards: Mapping[str, Any]) -> list[str]:
         assert dashboard["panels"], f"{name} has no panels"
         # An annotation is a query too, over the time that the dashboard shows.
         marks = [
-            {"title": f"annotation {one['name']}", "targets": [one["target"]]}
-            for one in dashboard.get("annotations", {}).get("list", [])
+            {"title": f"annotation {annotation['name']}", "targets": [annotation["target"]]}
+            for annotation in dashboard.get("annotations", {}).get("list", [])
         ]
         shown = [*dashboard["panels"], *marks]
         filled = [query for panel in shown for query in queries(name, panel, values, scrape_s)]

@@ -101,7 +101,7 @@ def rendered(helm: str, folder: Path, values: dict[str, Any]) -> subprocess.Comp
 
 
 def objects(text: str) -> list[dict[str, Any]]:
-    return [one for one in yaml.safe_load_all(text) if one]
+    return [resource for resource in yaml.safe_load_all(text) if resource]
 
 
 @pytest.mark.integration
@@ -143,7 +143,7 @@ def test_kubernetes_knows_every_field_of_what_the_chart_renders(helm: str, tmp_p
         )
         assert ended.returncode == 0, ended.stderr
         checked = int(re.findall(r"(\d+) objects", ended.stdout)[0])
-        assert checked == sum(one["kind"] not in OF_THE_OPERATOR for one in objects(text))
+        assert checked == sum(resource["kind"] not in OF_THE_OPERATOR for resource in objects(text))
     broken = text.replace("serviceName:", "serviceNme:")
     ended = subprocess.run(
         words, input=broken, cwd=program, capture_output=True, text=True, check=False, timeout=600
@@ -155,8 +155,8 @@ def test_kubernetes_knows_every_field_of_what_the_chart_renders(helm: str, tmp_p
 def test_pods_have_no_rights_volumes_of_their_own_and_limits(helm: str, tmp_path: Path) -> None:
     found = objects(rendered(helm, tmp_path, VALUES).stdout)
     kinds = {
-        kind: [one for one in found if one["kind"] == kind]
-        for kind in {one["kind"] for one in found}
+        kind: [resource for resource in found if resource["kind"] == kind]
+        for kind in {resource["kind"] for resource in found}
     }
     assert {
         "StatefulSet",
@@ -166,20 +166,20 @@ def test_pods_have_no_rights_volumes_of_their_own_and_limits(helm: str, tmp_path
         "PodDisruptionBudget",
         "NetworkPolicy",
     } <= set(kinds)
-    names = {one["metadata"]["name"] for one in kinds["StatefulSet"]}
+    names = {stateful["metadata"]["name"] for stateful in kinds["StatefulSet"]}
     assert names == {
-        f"office-{each}"
-        for each in ("server", "client-hall", "client-roof", "host", "helper", "events")
+        f"office-{name}"
+        for name in ("server", "client-hall", "client-roof", "host", "helper", "events")
     }
-    services = {one["metadata"]["name"] for one in kinds["Service"]}
-    for one in kinds["StatefulSet"]:
-        spec = one["spec"]["template"]["spec"]
-        is_host = one["metadata"]["name"] == "office-host"
-        assert one["spec"]["replicas"] == (3 if is_host else 1)
+    services = {service["metadata"]["name"] for service in kinds["Service"]}
+    for stateful in kinds["StatefulSet"]:
+        spec = stateful["spec"]["template"]["spec"]
+        is_host = stateful["metadata"]["name"] == "office-host"
+        assert stateful["spec"]["replicas"] == (3 if is_host else 1)
         # Without a number of its own each of three would read all partitions.
         assert ("pod-index" in str(spec)) == is_host
         assert ("topologySpreadConstraints" in spec) == is_host
-        assert one["spec"]["serviceName"] in services
+        assert stateful["spec"]["serviceName"] in services
         assert spec["securityContext"]["runAsNonRoot"]
         assert not spec["automountServiceAccountToken"]
         for container in [*spec.get("initContainers", ()), *spec["containers"]]:
@@ -196,10 +196,14 @@ def test_pods_have_no_rights_volumes_of_their_own_and_limits(helm: str, tmp_path
             mounted = {mount["name"] for mount in container["volumeMounts"]}
             there = {volume["name"] for volume in spec["volumes"]} | {"data"}
             assert mounted <= there
-    (server,) = (one for one in kinds["StatefulSet"] if one["metadata"]["name"] == "office-server")
+    (server,) = (
+        stateful
+        for stateful in kinds["StatefulSet"]
+        if stateful["metadata"]["name"] == "office-server"
+    )
     env = {
-        one["name"]: one.get("value")
-        for one in server["spec"]["template"]["spec"]["containers"][0]["env"]
+        variable["name"]: variable.get("value")
+        for variable in server["spec"]["template"]["spec"]["containers"][0]["env"]
     }
     assert env["SHOAL_SERVER_ALLOWED_HOSTS"].split(",")[0] == "$(POD_IP)"
     assert "shoal.example" in env["SHOAL_SERVER_ALLOWED_HOSTS"]
@@ -210,7 +214,11 @@ def test_metrics_of_clients_are_reached_on_their_own_site_only(helm: str, tmp_pa
     away = VALUES | {"clientDefaults": {"metricsOnSite": False}}
     text = rendered(helm, tmp_path, away).stdout
     assert "SHOAL_CLIENT_METRICS_HOST" not in text
-    monitors = [one["metadata"]["name"] for one in objects(text) if one["kind"] == "ServiceMonitor"]
+    monitors = [
+        resource["metadata"]["name"]
+        for resource in objects(text)
+        if resource["kind"] == "ServiceMonitor"
+    ]
     assert monitors == ["office-server"]
 
 
@@ -219,7 +227,8 @@ def test_alerts_and_dashboards_are_those_that_every_other_way_to_run_it_has(
     helm: str, tmp_path: Path
 ) -> None:
     found = {
-        one["metadata"]["name"]: one for one in objects(rendered(helm, tmp_path, VALUES).stdout)
+        resource["metadata"]["name"]: resource
+        for resource in objects(rendered(helm, tmp_path, VALUES).stdout)
     }
     shipped = (ROOT / "deploy" / "prometheus" / "rules.yml").read_text(encoding="utf-8")
     linked = shipped.replace("{{ $externalLabels.docs }}", "http://docs.example")
@@ -227,6 +236,6 @@ def test_alerts_and_dashboards_are_those_that_every_other_way_to_run_it_has(
     assert found["office-alerts"]["spec"] == yaml.safe_load(linked)
     dashboards = (ROOT / "deploy" / "grafana" / "dashboards").glob("*.json")
     assert found["office-dashboards"]["data"] == {
-        one.name: one.read_text(encoding="utf-8") for one in dashboards
+        dashboard.name: dashboard.read_text(encoding="utf-8") for dashboard in dashboards
     }
     assert found["office-dashboards"]["metadata"]["labels"]["grafana_dashboard"] == "1"

@@ -197,7 +197,7 @@ def test_what_the_image_locks_is_all_that_shoal_needs_there() -> None:
         *extras["sign"],
     ]
     needed += extras["masked"]
-    names = {re.split(r"[<>=~!\[; ]", one)[0].lower().replace("_", "-") for one in needed}
+    names = {re.split(r"[<>=~!\[; ]", name)[0].lower().replace("_", "-") for name in needed}
     locked = (TOP / "deploy/requirements.txt").read_text(encoding="utf-8").lower().replace("_", "-")
     assert all(f"\n{name}==" in locked for name in names if name != "shoal"), names
 
@@ -269,9 +269,9 @@ def test_every_service_has_limits_and_one_that_stays_has_a_health_check(file: Pa
 
 def test_services_that_have_no_business_with_each_other_share_no_network() -> None:
     found = services(TOP / "docker-compose.yml")
-    networks = {name: set(one.get("networks", [])) for name, one in found.items()}
-    for name, one in found.items():
-        assert networks[name] or one.get("network_mode") == "none", (
+    networks = {name: set(service.get("networks", [])) for name, service in found.items()}
+    for name, service in found.items():
+        assert networks[name] or service.get("network_mode") == "none", (
             f"{name} is in the default network"
         )
     reachable = {
@@ -295,7 +295,7 @@ def test_the_alertmanager_file_is_valid_and_prometheus_knows_where_it_is() -> No
         if "alert" in rule
     }
     route = yaml.safe_load((folder / "alertmanager.yml").read_text(encoding="utf-8"))["route"]
-    routed = {matcher.split('"')[1] for one in route["routes"] for matcher in one["matchers"]}
+    routed = {matcher.split('"')[1] for inner in route["routes"] for matcher in inner["matchers"]}
     assert routed <= severities
     if amtool := shutil.which("amtool"):
         subprocess.run(

@@ -147,7 +147,10 @@ def test_panels_transformations_and_annotations_are_of_kinds_that_grafana_has(na
 
 def test_tables_name_only_columns_that_their_query_returns() -> None:
     tables = [
-        panel for one in COMMITTED.values() for panel in one["panels"] if panel["type"] == "table"
+        panel
+        for dashboard in COMMITTED.values()
+        for panel in dashboard["panels"]
+        if panel["type"] == "table"
     ]
     assert tables
     for panel in tables:
@@ -164,7 +167,7 @@ def test_tables_name_only_columns_that_their_query_returns() -> None:
                 )
                 headings = set(options["renameByName"].values())
         assert {
-            one["displayName"] for one in panel.get("options", {}).get("sortBy", [])
+            column["displayName"] for column in panel.get("options", {}).get("sortBy", [])
         } <= headings
 
 
@@ -230,9 +233,11 @@ def test_the_table_of_centres_has_names_and_units_and_the_values_of_the_page(
                 "clusters"
             ]
             expected = {
-                (one["name"] or f"cluster {one['identity']}", column): one["centre"][place]
-                for one in clusters
-                if one["centre"] is not None
+                (cluster["name"] or f"cluster {cluster['identity']}", column): cluster["centre"][
+                    place
+                ]
+                for cluster in clusters
+                if cluster["centre"] is not None
                 for place, column in enumerate(["warm in °C", "damp"])
             }
             return any(title == f"{NAME} {model}" for title, _ in found) and found == pytest.approx(
@@ -251,13 +256,13 @@ def test_births_are_marked_at_their_times_with_what_happened(
     def marks_are_the_events() -> bool:
         rows = answered(federation, mark["target"]["expr"].replace("$model", MODELS[0]))
         events = [
-            ClusterEventMessage.decode(one.value)
-            for one in records_in(federation, federation.config.contract.events_topic)
+            ClusterEventMessage.decode(record.value)
+            for record in records_in(federation, federation.config.contract.events_topic)
         ]
         births = {
-            (one.text, round(1000 * one.at))
-            for one in events
-            if (one.model, one.kind) == (MODELS[0], "birth")
+            (event.text, round(1000 * event.at))
+            for event in events
+            if (event.model, event.kind) == (MODELS[0], "birth")
         }
         found = {
             (labels["text"], round(value)) for labels, value in rows if labels["event"] == "birth"
@@ -317,7 +322,7 @@ def test_regimes_and_rounds_of_masked_counts_are_shown_by_series_of_their_own(
 
 def expressions(dashboard: str, title: str) -> list[str]:
     """The queries of a panel."""
-    (panel,) = (one for one in COMMITTED[dashboard]["panels"] if one["title"] == title)
+    (panel,) = (panel for panel in COMMITTED[dashboard]["panels"] if panel["title"] == title)
     return [target["expr"] for target in panel["targets"]]
 
 
@@ -329,7 +334,10 @@ def answered(federation: MonitoredFederation, expr: str) -> list[tuple[dict[str,
     """Labels and value of each series that Prometheus gives for a query now."""
     query = urllib.parse.urlencode({"query": expr})
     response = json.loads(fetched(f"{federation.prometheus}/api/v1/query?{query}"))
-    return [(one["metric"], float(one["value"][1])) for one in response["data"]["result"]]
+    return [
+        (series_of_metric["metric"], float(series_of_metric["value"][1]))
+        for series_of_metric in response["data"]["result"]
+    ]
 
 
 @pytest.mark.needs("Prometheus")

@@ -49,7 +49,7 @@ def test_an_sdist_has_the_same_bytes_whoever_has_built_it_when() -> None:
     one = normalised(packed(["a/b", "a/c"], 5, "me"), 99)
     assert one == normalised(packed(["a/c", "a/b"], 7, "you"), 99)
     with tarfile.open(fileobj=io.BytesIO(one)) as archive:
-        assert [(each.name, each.mtime, each.uname, each.mode) for each in archive] == [
+        assert [(member.name, member.mtime, member.uname, member.mode) for member in archive] == [
             ("a/b", 99, "", 0o644),
             ("a/c", 99, "", 0o644),
         ]

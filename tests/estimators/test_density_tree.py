@@ -75,8 +75,8 @@ def test_without_a_seed_nobody_can_make_the_noise_again_but_from_the_saved_state
         second.state()["federation"]["server"]
     )
     restored = model(random_state=None).restore(unpack(pack(first.state())))
-    for one in (first, restored):
-        one.partial_fit(rows)
+    for learner in (first, restored):
+        learner.partial_fit(rows)
     assert pack(restored.state()) == pack(first.state())
 
 
@@ -104,8 +104,8 @@ def test_a_restored_model_continues_bit_for_bit(cut: int, masked: bool) -> None:
     size = 40 if masked else 400
     through = model(masked=masked, window_readings=size).partial_fit(rows[:cut])
     restored = model(masked=masked, window_readings=size).restore(unpack(pack(through.state())))
-    for one in (through, restored):
-        one.partial_fit(rows[cut:])
+    for learner in (through, restored):
+        learner.partial_fit(rows[cut:])
     assert pack(restored.state()) == pack(through.state())
     with pytest.raises(InvalidState):
         model(clients=2).restore(through.state())
@@ -184,8 +184,8 @@ def test_many_clusters_are_found_in_a_small_table_whose_tree_changes_often_enoug
     of = generator.integers(12, size=5000)
     rows = np.clip(grid[of] + generator.normal(0, 0.02, (5000, 2)), 0.0, 1.0)
     found = {
-        each: DensityTree(epsilon=epsilon, random_state=3, grow_readings=each).fit(rows)
-        for each in (2000, len(rows) // 10)
+        size: DensityTree(epsilon=epsilon, random_state=3, grow_readings=size).fit(rows)
+        for size in (2000, len(rows) // 10)
     }
     assert found[2000].n_clusters_ < 12, "a leaf is cut in two at each change"
     assert found[500].n_clusters_ == 12
@@ -245,7 +245,7 @@ def sums_of(
     absorb = DensityTreeServer.absorb
 
     def look(server: DensityTreeServer, contributions: Any, seed: bytes) -> Any:
-        absorbed.extend(dict(one.arrays) for one in contributions)
+        absorbed.extend(dict(contribution.arrays) for contribution in contributions)
         return absorb(server, contributions, seed)
 
     monkeypatch.setattr(DensityTreeServer, "absorb", look)
@@ -272,8 +272,8 @@ def test_a_sum_is_of_one_window_of_every_client_with_noise_of_the_declared_varia
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plain = sums_of(monkeypatch, masked(epsilon=None), plant(2500)[0])
-    assert [int(one["places"][0]) for one in plain] == [1000, 1000, 500]
-    assert [int(one["count"].sum()) for one in plain] == [1000, 1000, 500]
+    assert [int(learner["places"][0]) for learner in plain] == [1000, 1000, 500]
+    assert [int(learner["count"].sum()) for learner in plain] == [1000, 1000, 500]
     noise = []
     for seed in range(40):
         [first, *_] = sums_of(monkeypatch, masked(epsilon=1.0, random_state=seed), plant(1000)[0])

@@ -60,8 +60,8 @@ def test_a_saved_model_goes_on_as_the_one_that_was_saved(name: str) -> None:
     _, lacking, _ = rows_with_gaps(3000)
     model = MODELS[name]().partial_fit(lacking[:1501])
     other = MODELS[name]().restore(unpack(pack(model.state())))
-    for each in (model, other):
-        each.partial_fit(lacking[1501:])
+    for learner in (model, other):
+        learner.partial_fit(lacking[1501:])
     assert pack(model.state()) == pack(other.state())
 
 

@@ -48,7 +48,7 @@ def stream(
     """10 000 rows: what `make` gives for the regimes (n,) of each client."""
     rng = np.random.default_rng(seed)
     truth = [dwells(rng, 10_000 // clients, k, dwell) for _ in range(clients)]
-    rows = np.concatenate([make(rng, one) for one in truth])
+    rows = np.concatenate([make(rng, regime) for regime in truth])
     return rows, np.concatenate(truth), np.repeat(np.arange(clients), 10_000 // clients)
 
 
@@ -206,7 +206,7 @@ def test_identities_last_while_the_stream_goes_on_and_a_regime_may_come_back() -
         seen.append(model.predict(rows[:9_000]))
     assert model.n_regimes_ == 2
     late = seen[2:]
-    assert all(np.mean(one == late[-1]) > 0.9 for one in late)
+    assert all(np.mean(record == late[-1]) > 0.9 for record in late)
 
 
 def test_missing_readings_cost_little_and_times_place_gaps() -> None:

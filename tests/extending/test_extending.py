@@ -119,10 +119,10 @@ def server(environment: dict[str, str], file: Path) -> Iterator[str]:
             )
             yield address
         finally:
-            for one in (*clients, process):
-                one.terminate()
-            for one in clients:
-                one.wait()
+            for client in (*clients, process):
+                client.terminate()
+            for client in clients:
+                client.wait()
 
 
 def wait_for(address: str, holds: Any) -> None:

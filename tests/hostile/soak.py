@@ -251,7 +251,7 @@ def valid(config: Config, log: Any) -> list[Message]:
         arrays = rounds_algorithm("kmeans").answer(newest["centres"].arrays, rows)
         fields = {**vars(made[0]), "model": "centres", "algorithm": "kmeans", "arrays": arrays}
         made.append(type(made[0])(**{**fields, "round": newest["centres"].round}))
-    return [Message(one.model, one.encode(), one.headers()) for one in made]
+    return [Message(moment.model, moment.encode(), moment.headers()) for moment in made]
 
 
 def growth_of(samples: list[int]) -> float | None:
@@ -285,8 +285,8 @@ def page_of(report: dict[str, Any], minutes: float) -> str:
     times = columns.pop("s")
     figures = zip(*columns.values(), strict=True)
     lines = [
-        [f"{s / 60:.1f}", *(f"{one:.4g}" for one in each)]
-        for s, each in list(zip(times, figures, strict=True))[3::4]
+        [f"{s / 60:.1f}", *(f"{value:.4g}" for value in moment)]
+        for s, moment in list(zip(times, figures, strict=True))[3::4]
     ]
     part, growth = max(report["growth"].items(), key=lambda item: item[1] or 0.0)
     return (

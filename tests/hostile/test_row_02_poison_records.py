@@ -38,7 +38,7 @@ class Fragile(CAEFC):
 
     def absorb(self, contributions: Sequence[Contribution], key: bytes) -> None:
         super().absorb(contributions, key)
-        if any(one.client == "poison" for one in contributions):
+        if any(contribution.client == "poison" for contribution in contributions):
             raise np.linalg.LinAlgError("singular")
 
 

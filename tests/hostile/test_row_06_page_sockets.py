@@ -71,8 +71,8 @@ def test_requests_that_never_end_are_closed_while_the_page_answers(
             connections.append(opened(page, stack, sent))
             if number % 300 == 299:
                 assert page.request("/livez").status == 200
-        for one in connections:
-            wait_until(lambda one=one: is_closed(one))
+        for connection in connections:
+            wait_until(lambda connection=connection: is_closed(connection))
         assert page.request("/metrics").status == 200
         assert page.running()
         assert len(page.log_text()) < LOG_BYTES_MAX + MANY * 200
@@ -92,8 +92,8 @@ def test_connections_without_a_tls_handshake_are_closed_while_the_page_answers(
     ):
         connections = [opened(page, stack) for _ in range(600)]
         assert page.request("/livez").status == 200
-        for one in connections:
-            wait_until(lambda one=one: is_closed(one))
+        for connection in connections:
+            wait_until(lambda connection=connection: is_closed(connection))
         assert "Traceback" not in page.log_text()
 
 
@@ -158,7 +158,7 @@ def test_an_aborted_request_is_one_line_of_the_log(tmp_path: Path) -> None:
 def test_as_many_event_streams_open_as_may_and_not_one_more(tmp_path: Path) -> None:
     with serving(tmp_path, "requests_per_s = 0.0\n") as page, ExitStack() as stack:
         streams = [opened(page, stack, EVENTS) for _ in range(151)]
-        statuses = [one.recv(12) for one in streams]
+        statuses = [stream.recv(12) for stream in streams]
         assert statuses.count(b"HTTP/1.1 200") == SUBSCRIBERS_MAX
         assert statuses.count(b"HTTP/1.1 503") == 151 - SUBSCRIBERS_MAX
 

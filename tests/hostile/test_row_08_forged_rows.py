@@ -262,11 +262,11 @@ def test_a_record_signed_for_another_key_or_changed_is_left_out(tmp_path: Path) 
             log.publish("snapshots", value, key, headers)
         log.flush()
         (records, after) = signed.read("snapshots", beginning(log, "snapshots"))
-        assert [one.value for one in records] == [b"one"]
+        assert [record.value for record in records] == [b"one"]
         assert signed.read("snapshots", after)[0] == []
         rotated = SignedTopic(log, "snapshots", PublicKeys([own.public, before.public]), own)
-        assert [one.value for one in rotated.read("snapshots", beginning(log, "snapshots"))[0]] == [
-            b"one"
-        ]
+        assert [
+            record.value for record in rotated.read("snapshots", beginning(log, "snapshots"))[0]
+        ] == [b"one"]
         foreign = SignedTopic(log, "snapshots", PublicKeys([own.public]))
         assert list(foreign.read("snapshots", beginning(log, "snapshots"))[0]) == []

@@ -26,7 +26,7 @@ def test_the_clients_own_updates_are_absorbed_whatever_number_was_sent_first(
 def test_far_numbers_sent_between_the_clients_own_change_nothing_for_it(tmp_path: Path) -> None:
     site = ServerFixture(tmp_path, snapshot_updates=1000)
     far = [COUNT_MAX - 10_000 * n for n in range(1, 20)]
-    named = [("attic", number) for n, one in enumerate(far, start=1) for number in (one, n)]
+    named = [("attic", number) for n, message in enumerate(far, start=1) for number in (message, n)]
     site.send(*updates_of(site, *named))
     site.run()
     with site.server() as node:

@@ -38,10 +38,10 @@ def record(time: float | None, arrived_s: float, values: list[float] | None = No
 
 def test_a_time_is_compared_with_the_arrival_and_not_with_a_clock() -> None:
     times = [(100.0, 100.0), (161.0, 100.0), (None, 100.0), (160.0, 100.0), (1e11, 1e11)]
-    batch = decode_batch([record(*one) for one in times], 2, ahead_s=60.0)
+    batch = decode_batch([record(*time) for time in times], 2, ahead_s=60.0)
     assert batch.times == [100.0, None, 160.0, 1e11]
-    assert [one.reason for one in batch.rejected] == ["time"]
-    assert len(decode_batch([record(*one) for one in times], 2).times) == 5, (
+    assert [record.reason for record in batch.rejected] == ["time"]
+    assert len(decode_batch([record(*time) for time in times], 2).times) == 5, (
         "without a limit all are taken"
     )
     assert decode_batch([], 2, ahead_s=60.0).records == 0

@@ -90,7 +90,7 @@ def test_a_flood_delays_the_update_of_another_client_by_no_more_records_than_its
     site.send(*updates_of(site, *(("flood", number) for number in range(1, 201)), ("calm", 1)))
     times = [record.timestamp_ms / 1000 for record in site.records_in(site.contract.updates_topic)]
     site.run()
-    (shown,) = [one for one in site.snapshots() if one.clients == 2]
+    (shown,) = [snapshot for snapshot in site.snapshots() if snapshot.clients == 2]
     before = shown.updates - 1
     assert before <= rate * (BURST_S + times[-1] - times[0])
     assert before >= min(200, rate * BURST_S)

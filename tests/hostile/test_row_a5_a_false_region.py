@@ -89,7 +89,9 @@ class CountedSite(KeyedSite):
             "exposure": np.full(blocks, readings / blocks),
         }
         update = self.update(client, arrays, readings, sequence)
-        shared: dict[str, Any] = {one.name: getattr(update, one.name) for one in fields(update)}
+        shared: dict[str, Any] = {
+            field.name: getattr(update, field.name) for field in fields(update)
+        }
         return RegionUpdate(**shared, regions=[[client, 1]])
 
 

@@ -80,7 +80,7 @@ def test_the_chunks_of_one_client_are_bounded_over_all_models(
     for model in MODELS:
         taken(waiting, "hoarder", model, 2)
     assert held(waiting) == {("hoarder", "others"): 2, ("hoarder", "more"): 2}
-    assert [one.model for one in waiting.collect_incomplete()] == ["clusters"]
+    assert [incomplete.model for incomplete in waiting.collect_incomplete()] == ["clusters"]
 
 
 def test_the_client_with_the_most_bytes_loses_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ def test_the_client_with_the_most_bytes_loses_first(monkeypatch: pytest.MonkeyPa
     taken(waiting, "honest", "clusters", 2)
     again = Reassembly()
     again.restore(unpack(pack(waiting.state())))
-    for one in (waiting, again):
-        taken(one, "honest", "clusters", 3)
-        assert held(one) == {("honest", "clusters"): 3, ("hoarder", "others"): 2}
+    for collected in (waiting, again):
+        taken(collected, "honest", "clusters", 3)
+        assert held(collected) == {("honest", "clusters"): 3, ("hoarder", "others"): 2}
     assert pack(waiting.state()) == pack(again.state())

@@ -23,7 +23,7 @@ def test_the_names_of_regions_that_are_gone_leave_the_metrics(tmp_path: Path) ->
             for name in ("north", "south"):
                 update = an_update(site.contract, name, sequence)
                 shared: dict[str, Any] = {
-                    one.name: getattr(update, one.name) for one in fields(update)
+                    field.name: getattr(update, field.name) for field in fields(update)
                 }
                 arrays = update.arrays | {
                     "part": np.array([len(update.arrays["count"])], dtype=np.int64)
@@ -34,7 +34,9 @@ def test_the_names_of_regions_that_are_gone_leave_the_metrics(tmp_path: Path) ->
                 pass
             assert len(node.status().regions) == 2 * REGIONS_MAX
             (family,) = [
-                one for one in metrics.registry.collect() if one.name == "shoal_region_clients"
+                family
+                for family in metrics.registry.collect()
+                if family.name == "shoal_region_clients"
             ]
             shown = [sample.labels["region"] for sample in family.samples]
             assert len(shown) == CLIENTS_LABELLED_MAX

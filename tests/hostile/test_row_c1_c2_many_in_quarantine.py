@@ -28,7 +28,7 @@ def test_the_list_of_any_number_of_clients_can_be_read() -> None:
     record = register.list_record(contract)
     found = QuarantineList.decode(record.value, record.headers).clients
     assert len(found) == LIST_MAX > MESSAGE_ITEMS_MAX / 10
-    assert {one.since for one in found} == set(map(float, range(10, LIST_MAX + 10)))
+    assert {client.since for client in found} == set(map(float, range(10, LIST_MAX + 10)))
 
 
 def test_requests_about_more_clients_than_the_register_has_room_for_are_rejected(
@@ -43,5 +43,5 @@ def test_requests_about_more_clients_than_the_register_has_room_for_are_rejected
     with site.server() as node:
         while node.step():
             pass
-        assert [one.client for one in node.status().quarantined] == ["attic"]
+        assert [client.client for client in node.status().quarantined] == ["attic"]
     assert reasons(site) == {"quota": 1}

@@ -23,7 +23,7 @@ def test_a_name_that_begins_as_a_formula_is_a_text_in_an_export_of_the_history(
     tmp_path: Path, formula: str
 ) -> None:
     out = tmp_path / "history.csv"
-    what = next(one for one, columns in COLUMNS.items() if "name" in columns)
+    what = next(column for column, columns in COLUMNS.items() if "name" in columns)
     row = [0, *([formula if name == "name" else -1 for name in list(COLUMNS[what])[1:]])]
     write_rows([row], "csv", out, what)
     (found,) = csv.DictReader(io.StringIO(out.read_text(encoding="utf-8")))

@@ -97,8 +97,8 @@ def test_a_record_forged_with_all_that_a_client_holds_is_left_out(
             PrivateKey(bytes(32))
     with closing(open_log(f"sqlite:{tmp_path / 'log.db'}")) as log:
         log.ensure("snapshots", TopicSettings())
-        for one in headers:
-            log.publish("snapshots", b"true", b"model", one)
+        for entry in headers:
+            log.publish("snapshots", b"true", b"model", entry)
         for signature in forgeries:
             log.publish(
                 "snapshots", b"forged", b"model", (*forged.headers, (logs.HEADER, signature))
@@ -107,7 +107,7 @@ def test_a_record_forged_with_all_that_a_client_holds_is_left_out(
         records, _ = SignedTopic(log, "snapshots", PublicKeys([public])).read(
             "snapshots", beginning(log, "snapshots")
         )
-        assert [one.value for one in records] == [b"true"]
+        assert [record.value for record in records] == [b"true"]
 
 
 def _rest(record: OutboxRecord) -> tuple[Headers, bytes | None]:
@@ -165,7 +165,7 @@ def test_requests_count_when_an_operator_or_the_server_has_signed_them(
             (),
             ((HEADER, client.sign(record.value or b"")),),
             ((HEADER, hmac.new(public, record.value or b"", "sha512").digest()),),
-            tuple((one, value[:-1] + bytes([value[-1] ^ 1])) for one, value in by_server),
+            tuple((server, value[:-1] + bytes([value[-1] ^ 1])) for server, value in by_server),
         ):
             log.publish(record.topic, record.value, record.key, record.headers + more)
         log.flush()
@@ -173,7 +173,7 @@ def test_requests_count_when_an_operator_or_the_server_has_signed_them(
         "there is no cluster yet"
     )
     with resumed(open_server(config)) as node:
-        assert [one.client for one in node.status().quarantined] == ["attic"]
+        assert [client.client for client in node.status().quarantined] == ["attic"]
 
 
 def test_with_a_new_key_the_records_of_the_old_one_are_still_read(
@@ -192,7 +192,9 @@ def test_with_a_new_key_the_records_of_the_old_one_are_still_read(
     assert after[1:] == before
     topic = config.contract.snapshots_topic
     with closing(open_federation_log(config)) as signed, closing(open_log(config.log)) as log:
-        records = [one.read(topic, beginning(one, topic))[0] for one in (signed, log)]
+        records = [
+            transport.read(topic, beginning(transport, topic))[0] for transport in (signed, log)
+        ]
         assert list(records[0]) == list(records[1]) != [], "none is left out"
     publish(replace(request, made_at=2.0))
     request_publisher(config)(replace(request, made_at=3.0))
@@ -234,11 +236,11 @@ def test_on_kafka_too_requests_count_when_an_operator_or_the_server_has_signed_t
         def all_are_rejected() -> bool:
             node.step()
             records, _ = log.read(topic, beginning(log, topic))
-            reasons[:] = [dict(one.headers)["reason"].decode() for one in records]
+            reasons[:] = [dict(record.headers)["reason"].decode() for record in records]
             return len(reasons) == 3
 
         wait_until(all_are_rejected)
-        assert [one.client for one in node.status().quarantined] == ["attic"]
+        assert [client.client for client in node.status().quarantined] == ["attic"]
     assert reasons == ["cluster", "signature", "signature"], (
         "the first was signed with the key of before"
     )

@@ -22,7 +22,7 @@ from tests.house.regions import Committed, make_regions, replica, snapshot_value
 def elsewhere(process: Process, folder: Path) -> Process:
     """The same replica with a folder of its own for its state, as on another machine."""
     files = []
-    for file in (Path(one) for one in process.arguments if one.endswith(".toml")):
+    for file in (Path(argument) for argument in process.arguments if argument.endswith(".toml")):
         text = file.read_text(encoding="utf-8")
         assert "[replica]" in text
         copy = file.with_name(f"elsewhere-{file.name}")
@@ -33,7 +33,7 @@ def elsewhere(process: Process, folder: Path) -> Process:
         files.append((str(file), str(copy)))
     arguments = process.arguments
     for before, after in files:
-        arguments = [after if one == before else one for one in arguments]
+        arguments = [after if argument == before else argument for argument in arguments]
     return Process(arguments, folder.with_suffix(".txt"))
 
 
@@ -88,4 +88,4 @@ def test_a_changelog_that_another_has_written_into_ends_a_replica_in_words(
         log.flush()
         second = replica(regions, "second")
         second.end(5)
-        assert "has a record that no replica has written" in second.log_text()
+        assert "that no replica has written" in second.log_text()

@@ -72,15 +72,15 @@ def commands(group: click.Command) -> Iterator[click.Command]:
 def test_no_option_and_no_setting_takes_a_secret_itself() -> None:
     """The list of processes shows options, and /proc the environment: both name files only."""
     options = [
-        one
+        parameter
         for command in commands(shoal)
-        for one in command.params
-        if SECRET.search(one.name or "")
+        for parameter in command.params
+        if SECRET.search(parameter.name or "")
     ]
     taken = [
-        one.name
-        for one in options
-        if not isinstance(one.type, click.Path) and not getattr(one, "is_flag", False)
+        name.name
+        for name in options
+        if not isinstance(name.type, click.Path) and not getattr(name, "is_flag", False)
     ]
     assert taken == []
     settings = [
@@ -90,7 +90,7 @@ def test_no_option_and_no_setting_takes_a_secret_itself() -> None:
         if SECRET.search(name)
     ]
     assert len(settings) > 10
-    assert [one for one in settings if "Path" not in str(one[2])] == []
+    assert [name for name in settings if "Path" not in str(name[2])] == []
 
 
 def test_no_process_leaves_a_dump_of_its_memory() -> None:
@@ -134,7 +134,9 @@ def test_compose_passes_no_secret_as_an_argument_or_a_variable() -> None:
         for found in re.findall(r"\b([A-Z_]*(?:PASSWORD|TOKEN|SECRET|KEY)[A-Z_]*): *(\S*)", line)
     ]
     assert variables
-    assert [one for one in variables if not one[0].endswith(("_FILE", "__FILE"))] == []
+    assert [
+        variable for variable in variables if not variable[0].endswith(("_FILE", "__FILE"))
+    ] == []
 
 
 @pytest.fixture

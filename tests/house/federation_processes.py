@@ -93,7 +93,7 @@ def start_all(file: Path, rate: int = 1500) -> list[Process]:
         "--rate",
         f"{rate}/s",
     ]
-    return [Process(each, folder / f"{name}.txt") for name, each in arguments.items()]
+    return [Process(argument, folder / f"{name}.txt") for name, argument in arguments.items()]
 
 
 def keep_feeding(processes: list[Process], file: Path) -> None:
@@ -225,7 +225,7 @@ def check_exactly_once(file: Path, scratch: Path) -> None:
         assert sorted(by_sequence) == list(range(1, len(expected) + 1))
         assert len(expected) == total // PUBLISH_READINGS
         for sequence, update in enumerate(expected, start=1):
-            assert {contents(each) for each in by_sequence[sequence]} == {update}, (
+            assert {contents(part) for part in by_sequence[sequence]} == {update}, (
                 f"update {sequence} of {client}"
             )
     model = final_model(file)

@@ -108,13 +108,13 @@ class MaskedFederation:
         self.helpers = [f"h{i}" for i in range(helpers)]
         tables = []
         others = secrets_of or {}
-        for one in self.helpers:
-            secret = others.get(one) or secrets.token_bytes(32)
-            write_keys(self.key_file(one), [secret])
-            if one not in others:
-                make_helper_state(self.key_file(one).parent, helper_public(secret))
+        for helper in self.helpers:
+            secret = others.get(helper) or secrets.token_bytes(32)
+            write_keys(self.key_file(helper), [secret])
+            if helper not in others:
+                make_helper_state(self.key_file(helper).parent, helper_public(secret))
             tables.append(
-                f'[[privacy.helpers]]\nname = "{one}"\nkey = "{helper_public(secret).hex()}"'
+                f'[[privacy.helpers]]\nname = "{helper}"\nkey = "{helper_public(secret).hex()}"'
             )
         self.file = folder / "federation.toml"
         self.file.write_text(
@@ -225,12 +225,12 @@ class MaskedFederation:
         with ExitStack() as stack:
             server = stack.enter_context(self.server())
             nodes: list[Any] = [
-                stack.enter_context(self.client(one))
-                for one in (self.names if clients is None else clients)
+                stack.enter_context(self.client(client))
+                for client in (self.names if clients is None else clients)
             ]
             nodes += [
-                stack.enter_context(self.helper(one))
-                for one in (self.helpers if helpers is None else helpers)
+                stack.enter_context(self.helper(helper))
+                for helper in (self.helpers if helpers is None else helpers)
             ]
             idle = 0
             while idle < 4:
@@ -249,7 +249,11 @@ class MaskedFederation:
             at = beginning(log, topic)
             while True:
                 records, after = log.read(topic, at)
-                found += [one for one in records if dict(one.headers).get("type") == kind.encode()]
+                found += [
+                    record
+                    for record in records
+                    if dict(record.headers).get("type") == kind.encode()
+                ]
                 if not records and after == at:
                     return found
                 at = after

@@ -115,7 +115,7 @@ class Region:
         published = list[OutboxRecord]()
         key = self.config.contract.update_key(model.name)
         records = all_records(self.config.log.address, self.config.contract.updates_topic)
-        for record in (one for one in records if one.key == key):
+        for record in (record for record in records if record.key == key):
             state, made, *_ = absorb(region, state, record)
             published += made
         return published
@@ -129,11 +129,11 @@ class Committed:
             bootstrap_servers=bootstrap, isolation_level="read_committed", enable_auto_commit=False
         )
         self._places = {
-            TopicPartition(one.config.contract.snapshots_topic, 0): one for one in regions
+            TopicPartition(region.config.contract.snapshots_topic, 0): region for region in regions
         }
         self._consumer.assign(list(self._places))
         self._consumer.seek_to_beginning()
-        self.snapshots: dict[Region, list[bytes]] = {one: [] for one in regions}
+        self.snapshots: dict[Region, list[bytes]] = {region: [] for region in regions}
         """the values of all committed, in order"""
 
     def close(self) -> None:
@@ -143,13 +143,13 @@ class Committed:
         """Read what has been committed since."""
         for place, records in self._consumer.poll(200).items():
             self.snapshots[self._places[place]] += [
-                one.value for one in records if one.key != CONTRACT_KEY
+                record.value for record in records if record.key != CONTRACT_KEY
             ]
 
     def show_all(self, regions: Sequence[Region]) -> bool:
         """Whether the newest snapshot of each of these shows every update that it was fed."""
         self.read()
-        return all(self._shown(one) == one.fed for one in regions)
+        return all(self._shown(region) == region.fed for region in regions)
 
     def wait(self, regions: Sequence[Region]) -> None:
         """Return once they do."""
@@ -167,16 +167,16 @@ def make_regions(folder: Path, bootstrap: str, number: int, readings_each: int) 
         Region(folder / f"region-{place}", group, bootstrap, place, readings_each)
         for place in range(number)
     ]
-    for one in regions:
-        with closing(open_log(one.config.log)) as log:
-            ensure_topics(log, one.config.contract, one.config.log)
+    for region in regions:
+        with closing(open_log(region.config.log)) as log:
+            ensure_topics(log, region.config.contract, region.config.log)
     return regions
 
 
 def replica(regions: Sequence[Region], name: str) -> Process:
     """A replica that serves these."""
     folder = regions[0].file.parent.parent
-    files = [word for one in regions for word in ("--config", str(one.file))]
+    files = [word for region in regions for word in ("--config", str(region.file))]
     return Process(["replica", *files, "--name", name], folder / f"replica-{name}.txt")
 
 
@@ -200,4 +200,4 @@ def place_of(region: Region) -> str:
 def snapshot_values(region: Region, published: Sequence[OutboxRecord]) -> list[bytes | None]:
     """Those of the records that are snapshots."""
     topic = region.config.contract.snapshots_topic
-    return [one.value for one in published if one.topic == topic]
+    return [record.value for record in published if record.topic == topic]

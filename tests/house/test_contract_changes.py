@@ -95,8 +95,8 @@ class Federation:
                 )
             )
             nodes = [
-                stack.enter_context(resumed(open_client(self.config, one, clock=clock)))
-                for one in clients
+                stack.enter_context(resumed(open_client(self.config, client, clock=clock)))
+                for client in clients
             ]
             while any([server.step(), *(node.step() for node in nodes)]):
                 pass
@@ -120,20 +120,20 @@ class Federation:
         """Places of noisy rows, and of windows by stream, that the ledger has of a client."""
         (spending,) = read_spending(self.config.client.folder / client / LEDGER).values()
         rows = 0 if spending.rows is None else spending.rows.places
-        return rows, {one.model: one.windows for one in spending.models}
+        return rows, {model.model: model.windows for model in spending.models}
 
     def updates(self) -> list[Update]:
         records = all_records(self.config.log.address, self.config.contract.updates_topic)
         return [
-            Update.decode(one.value, one.headers)
-            for one in records
-            if ("type", b"update") in one.headers
+            Update.decode(record.value, record.headers)
+            for record in records
+            if ("type", b"update") in record.headers
         ]
 
     def readings_in_history(self, model: str) -> int:
         reader = HistoryReader(self.config.server.folder / HISTORY_FILE)
         bins = reader.bins(model, DAY_S, 0, 2e9, 1000)
-        return sum(readings for one in bins for _, readings in pairs(one.clusters))
+        return sum(readings for history_bin in bins for _, readings in pairs(history_bin.clusters))
 
 
 def known(server: ServerNode) -> dict[str, Any]:
@@ -193,7 +193,8 @@ def test_models_come_and_go_and_the_others_are_untouched_to_the_bit(federation: 
         assert PLACES - 50 < rows <= PLACES, "each reading is charged once, when it is published"
         assert set(windows) == {"heaps"}, "nothing more is counted"
     numbers = {
-        (one.model, one.client, one.sequence, pack(one.arrays)) for one in federation.updates()
+        (update.model, update.client, update.sequence, pack(update.arrays))
+        for update in federation.updates()
     }
     assert len(numbers) == len({key[:3] for key in numbers}), (
         "nothing is published twice with other noise"
@@ -204,7 +205,7 @@ def test_models_come_and_go_and_the_others_are_untouched_to_the_bit(federation: 
 def names(server: ServerNode) -> dict[str, dict[int, str]]:
     """model -> identity -> name of its known clusters."""
     return {
-        name: {one.identity: one.name for one in model.lineage.known}
+        name: {cluster.identity: cluster.name for cluster in model.lineage.known}
         for name, model in server.models().items()
     }
 
@@ -236,8 +237,8 @@ def nearest_before(
     before."""
     for identity, (_, *place) in found.items():
         distance = {
-            one: float(np.linalg.norm(np.array(place[: len(was)]) - was))
-            for one, (_, *was) in before.items()
+            entry: float(np.linalg.norm(np.array(place[: len(was)]) - was))
+            for entry, (_, *was) in before.items()
         }
         yield identity, min(distance, key=distance.__getitem__)
 
@@ -253,7 +254,7 @@ def the_page_goes_on(federation: Federation, before: dict[str, Any]) -> None:
     assert report.clients_total == len(CLIENTS)
     for model in report.models:
         assert model.waiting_for == ""
-        assert model.state.startswith("The model learns again from the beginning")
+        assert model.state.startswith("learns again from the beginning")
         clustering = model.clustering
         assert clustering is not None
         names = {cluster.identity: cluster.name for cluster in clustering.clusters}
@@ -295,11 +296,11 @@ def test_clusters_keep_identity_name_and_history_by_where_they_lie(
     after = federation.run(accept=True)
     for model, clusters in after.items():
         nearest = dict(nearest_before(clusters, before[model]))
-        assert {one: nearest.get(one) for one in before[model]} == {
-            one: one for one in before[model]
+        assert {own: nearest.get(own) for own in before[model]} == {
+            own: own for own in before[model]
         }, (model, nearest)
-        assert {one: clusters[one][0] for one in before[model]} == {
-            one: f"{model} {one}" for one in before[model]
+        assert {own: clusters[own][0] for own in before[model]} == {
+            own: f"{model} {own}" for own in before[model]
         }
     assert federation.readings_in_history("clusters") > counted > 0
     with resumed(open_server(federation.config, clock=clock)) as server:
@@ -313,9 +314,9 @@ def test_clusters_keep_identity_name_and_history_by_where_they_lie(
         assert PLACES - 50 < rows <= PLACES
         assert windows["heaps"] == len(
             {
-                one.sequence
-                for one in federation.updates()
-                if (one.client, one.model) == (client, "heaps")
+                update.sequence
+                for update in federation.updates()
+                if (update.client, update.model) == (client, "heaps")
             }
         )
     rebuilt_is_the_same(federation)
@@ -389,7 +390,7 @@ def test_a_client_that_lags_ends_with_words_and_goes_on_with_the_new_file(
         "what it published under the earlier contract counts, or is passed over"
     )
     with resumed(open_server(federation.config, clock=clock)) as server:
-        (attic,) = (one for one in server.status().clients if one.client == "attic")
+        (attic,) = (client for client in server.status().clients if client.client == "attic")
         assert attic.readings > 0
     rebuilt_is_the_same(federation)
 
@@ -435,7 +436,7 @@ def test_on_kafka_a_model_comes_and_bounds_move(memory_folder: Path, kafka_boots
     for model, clusters in before.items():
         assert (
             dict(nearest_before(after[model], clusters)).items()
-            >= {one: one for one in clusters}.items()
+            >= {cluster: cluster for cluster in clusters}.items()
         ), model
     assert len(after["trees"]) == 3
     rebuilt_is_the_same(federation)

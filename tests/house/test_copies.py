@@ -112,7 +112,7 @@ def test_two_processes_of_one_client_are_noticed_and_both_stop_while_they_run(
         assert caplog.text.count("client_copied") == 1
         conflicts = clones.conflicts()
         assert conflicts is not None
-        assert [(one.model, one.client) for one in conflicts.copies] == [("clusters", CLIENT)]
+        assert [(copy.model, copy.client) for copy in conflicts.copies] == [("clusters", CLIENT)]
         published = len(clones.records())
         clones.now += LOOK_EVERY_S
         for config, node in ((clones.config, original), (clones.copied, copy)):

@@ -90,7 +90,7 @@ def test_rows_and_counts_go_side_by_side_and_their_epsilons_add_up(tmp_path: Pat
             "careful": 1,
         }
     account = read_spending(tmp_path / "clients" / "attic" / "ledger.db")["client attic of house"]
-    assert [each.epsilon for each in account.models] == [1.0, 4.0]
+    assert [model.epsilon for model in account.models] == [1.0, 4.0]
 
 
 def test_whether_a_reading_is_rejected_does_not_move_a_window(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_models_that_share_counts_publish_the_same_ones_and_are_charged_once(
     spent, limit = config.resolved.epsilon_spent
     assert 13.9 < spent <= limit == 14
     spending = read_spending(config.client.folder / "attic" / LEDGER)["client attic of house"]
-    assert [(one.model, one.epsilon) for one in spending.models] == [
+    assert [(model.model, model.epsilon) for model in spending.models] == [
         ("grid:2", 2),
         ("grid:4", 4),
         ("states", 4),
@@ -153,7 +153,9 @@ def outcome(file: Path) -> dict[str, Any]:
     for client, updates in updates_by_client(config).items():
         for again in updates.values():
             by_model = {
-                update.model: {contents(one) for one in again if one.model == update.model}
+                update.model: {
+                    contents(cluster) for cluster in again if cluster.model == update.model
+                }
                 for update in again
             }
             assert all(len(answers) == 1 for answers in by_model.values()), (

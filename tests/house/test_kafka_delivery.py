@@ -131,9 +131,9 @@ def test_updates_of_five_clients_count_once_over_a_network_that_repeats_and_reor
     )
     config = load_config(file)
     there = load_config(far)
-    for one in (config, there):
-        with closing(open_log(one.log)) as log:
-            ensure_topics(log, one.contract, one.log)
+    for config_of_site in (config, there):
+        with closing(open_log(config_of_site.log)) as log:
+            ensure_topics(log, config_of_site.contract, config_of_site.log)
     network = Network(config, there, 11)
     server = Process(["server", "--config", str(far), "--no-page"], tmp_path / "server.txt")
     # The network carries updates only, so the server's contract does not reach the clients.

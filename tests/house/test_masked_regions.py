@@ -82,7 +82,7 @@ class World:
                     f'[[privacy.helpers]]\nname = "{helper.name}"\nkey = "{helper.key}"\nregion ='
                     f' "{own}"'
                 )
-        names = [one.config.contract.federation for one in self.regions.values()]
+        names = [region.config.contract.federation for region in self.regions.values()]
         text = FILE.format(
             name="world" if address.startswith("sqlite:") else f"world-{names[0]}",
             epsilon=30.0,
@@ -153,12 +153,12 @@ class World:
                 nodes += [
                     server,
                     *bridges,
-                    *(stack.enter_context(own.client(one)) for one in own.names),
+                    *(stack.enter_context(own.client(client)) for client in own.names),
                 ]
                 nodes += [
-                    stack.enter_context(own.helper(one))
-                    for one in own.helpers
-                    if f"{name}/{one}" not in without
+                    stack.enter_context(own.helper(helper))
+                    for helper in own.helpers
+                    if f"{name}/{helper}" not in without
                 ]
             idle = 0
             while idle < 6 and not until():
@@ -176,15 +176,15 @@ class World:
         """What regions have contributed, in the order of the world's log."""
         records = all_records(self.config.log.address, self.config.contract.updates_topic)
         return [
-            RegionUpdate.decode(one.value, one.headers)
-            for one in records
-            if ("type", RegionUpdate.TYPE.encode()) in one.headers
+            RegionUpdate.decode(record.value, record.headers)
+            for record in records
+            if ("type", RegionUpdate.TYPE.encode()) in record.headers
         ]
 
 
 def of_kind(federation: MaskedFederation, kind: type[Any]) -> list[Any]:
     """The messages of this kind in a region's log, in order."""
-    return [kind.decode(one.value, one.headers) for one in federation.records(kind.TYPE)]
+    return [kind.decode(record.value, record.headers) for record in federation.records(kind.TYPE)]
 
 
 def plain_sums(region: MaskedFederation) -> list[tuple[dict[str, np.ndarray], int]]:
@@ -194,9 +194,9 @@ def plain_sums(region: MaskedFederation) -> list[tuple[dict[str, np.ndarray], in
     counter = DensityTreeCounter(2, **options)
     found = []
     by_place = {record.offset: record for record in region.records("masked_counts")}
-    plans = {one.round: one for one in of_kind(region, RoundPlan)}
+    plans = {plan.round: plan for plan in of_kind(region, RoundPlan)}
     # some are published again
-    for close in {one.round: one for one in of_kind(region, CloseRound)}.values():
+    for close in {message.round: message for message in of_kind(region, CloseRound)}.values():
         if plans[close.round].snapshot:
             counter.adopt(Snapshot.decode(plans[close.round].snapshot, Snapshot.headers()).arrays)
         messages = [
@@ -204,22 +204,26 @@ def plain_sums(region: MaskedFederation) -> list[tuple[dict[str, np.ndarray], in
         ]
         cohort = (f"{close.federation}/clusters".encode(), close.round)
         total = np.zeros(close.cells, dtype=np.int64)
-        for one in messages:
-            public = one.client.encode() + b"\0clusters"
-            rows = region.rows(one.client, 1, one.window)
-            counted = counter.count(rows, np.ones(len(rows), bool), public, one.window, cohort)
+        for message in messages:
+            public = message.client.encode() + b"\0clusters"
+            rows = region.rows(message.client, 1, message.window)
+            counted = counter.count(rows, np.ones(len(rows), bool), public, message.window, cohort)
             total += counted.counts
         for name in region.helpers:
             masks = np.zeros(close.cells, dtype=np.uint32)
-            for one in messages:
-                own = (close.federation, close.contract, close.model, name, one.client)
+            for message in messages:
+                own = (close.federation, close.contract, close.model, name, message.client)
                 names = (*own, region.log_name)
-                pair = pair_key(region.secret(name), one.key, names)
-                masks += mask(pair, one.entry.name(close.round, close.plan), close.cells)
+                pair = pair_key(region.secret(name), message.key, names)
+                masks += mask(pair, message.entry.name(close.round, close.plan), close.cells)
             sums = of_kind(region, HelperSum)
-            answer = next(one for one in sums if (one.helper, one.round) == (name, close.round))
+            answer = next(
+                message
+                for message in sums
+                if (message.helper, message.round) == (name, close.round)
+            )
             total += signed_counts(masks - words_of(answer.total))
-        places = sum(one.places for one in messages)
+        places = sum(message.places for message in messages)
         found.append(({**counted.update(total), "places": np.array([places])}, places))
     return found
 
@@ -234,7 +238,9 @@ def plain_world(world: World) -> bytes:
         for region, helpers in zip(world.regions.values(), HELPERS.values(), strict=True)
     }
     # in their first order
-    for update in {(one.client, one.sequence): one for one in world.passed_on()}.values():
+    for update in {
+        (record.client, record.sequence): record for record in world.passed_on()
+    }.values():
         batches, helpers = sums[update.client]
         arrays, places = batches[update.sequence - 1]
         in_leaf = np.unique(arrays["leaf"], return_inverse=True)[1]
@@ -245,7 +251,7 @@ def plain_world(world: World) -> bytes:
         }
         order = np.lexsort((arrays["epoch"], arrays["axis"], arrays["leaf"]))
         parts = np.split(arrays["count"], np.cumsum(arrays["cells"])[:-1])
-        counted["count"] = np.concatenate([parts[one] for one in order])
+        counted["count"] = np.concatenate([parts[region] for region in order])
         for name in ("leaf", "axis", "epoch", "cells", "windows", "exposure"):
             counted[name] = counted[name][order]
         server.absorb([Contribution(update.client, update.sequence, counted)], b"")
@@ -259,9 +265,9 @@ def test_the_tree_of_the_world_is_that_of_plain_counts_with_the_noise_of_each_re
     world.feed(4)
     state = world.run()
     passed_on = world.passed_on()
-    assert {one.client: one.sequence for one in passed_on} == {"north": 4, "south": 4}
+    assert {record.client: record.sequence for record in passed_on} == {"north": 4, "south": 4}
     assert state == plain_world(world)
-    assert {one.client: set(one.arrays["windows"].tolist()) for one in passed_on} == {
+    assert {record.client: set(record.arrays["windows"].tolist()) for record in passed_on} == {
         "north": {2},
         "south": {1},
     }
@@ -272,7 +278,7 @@ def test_the_tree_of_the_world_is_that_of_plain_counts_with_the_noise_of_each_re
     note = clients_note(status.contract)
     assert "each region counts as one client" in note
     assert "cohort" not in note
-    snapshots = [one.snapshot for one in of_kind(world.regions["north"], RoundPlan)]
+    snapshots = [plan.snapshot for plan in of_kind(world.regions["north"], RoundPlan)]
     assert snapshots[0] == b"", "there is none yet"
     assert any(snapshots[1:]), "clients count under the plan of the world"
 
@@ -302,7 +308,10 @@ def test_a_region_that_dies_between_close_and_passing_on_passes_on_the_same_once
     # The nodes end at any step: each resumes from what it has stored.
     world.run(["north"], without, until=lambda: len(of_kind(north, kind)) >= 1)
     world.run(["north"])
-    assert [(one.client, one.sequence) for one in world.passed_on()] == [("north", 1), ("north", 2)]
+    assert [(record.client, record.sequence) for record in world.passed_on()] == [
+        ("north", 1),
+        ("north", 2),
+    ]
     state = world.run()
     assert state == plain_world(world)
 
@@ -319,13 +328,13 @@ def test_a_region_rebuilt_from_its_log_passes_on_the_same_bytes_and_the_world_ta
         tree = model_state(server)
     shutil.rmtree(north.config.server.folder)
     with world.region("north", rebuild=True) as (server, bridges):
-        while any([server.step(), *(one.step() for one in bridges)]):
+        while any([server.step(), *(bridge.step() for bridge in bridges)]):
             pass
         assert model_state(server) == tree
-    again = [one.encode() for one in world.passed_on()[len(passed_on) :]]
+    again = [record.encode() for record in world.passed_on()[len(passed_on) :]]
     # The bridge has lost its place with the folder, so it copies those from before, and those that
     # were made again.
-    assert again == 2 * [one.encode() for one in passed_on if one.client == "north"]
+    assert again == 2 * [record.encode() for record in passed_on if record.client == "north"]
     assert world.run() == before
 
 
@@ -333,9 +342,9 @@ def test_a_helper_of_one_region_that_is_lost_stops_that_region_alone(tmp_path: P
     world = World(tmp_path)
     world.feed(2)
     world.run(without=["north/h1"])
-    assert {one.client for one in world.passed_on()} == {"south"}
+    assert {record.client for record in world.passed_on()} == {"south"}
     world.run()
-    assert sorted((one.client, one.sequence) for one in world.passed_on()) == [
+    assert sorted((record.client, record.sequence) for record in world.passed_on()) == [
         (region, number) for region in HELPERS for number in (1, 2)
     ]
 
@@ -405,7 +414,7 @@ def _with_config(region: MaskedFederation, world: World) -> MaskedFederation:
 def test_a_region_whose_helpers_the_world_does_not_name_does_not_start(tmp_path: Path) -> None:
     world = World(tmp_path)
     other = helper_public(secrets.token_bytes(32)).hex()
-    key = next(one.key for one in world.regions["south"].config.contract.privacy.helpers)
+    key = next(helper.key for helper in world.regions["south"].config.contract.privacy.helpers)
     world.file.write_text(world.file.read_text().replace(key, other))
     with pytest.raises(
         SettingsError, match='with region = "south" must be those of south, which are h0'

@@ -202,7 +202,9 @@ def shares_agree(views: Views, model: str, report: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("model", STREAMING)
 def test_readings_of_the_clients_are_those_that_the_server_counts(views: Views, model: str) -> None:
-    listed = {one["client"]: one["readings"] for one in views.get("/v1/clients")["clients"]}
+    listed = {
+        client["client"]: client["readings"] for client in views.get("/v1/clients")["clients"]
+    }
     on_page = views.get("/v1/status")["clients"]
     assert dict(zip(on_page["client"], on_page["readings"], strict=True)) == listed
     past = views.get(f"/v1/history?model={model}&step=86400")

@@ -85,7 +85,9 @@ def test_three_clients_find_regimes_and_a_rebuild_and_restarts_give_the_same(
 def events_of(config: Config) -> list[tuple[str, int, int | None]]:
     records = all_records(config.log.address, config.contract.events_topic)
     events = [ClusterEventMessage.decode(record.value) for record in records]
-    return [(one.kind, one.cluster, one.other) for one in events if one.kind != "share_moved"]
+    return [
+        (event.kind, event.cluster, event.other) for event in events if event.kind != "share_moved"
+    ]
 
 
 def test_regimes_are_born_unlearnt_and_rebuilt_with_their_names_and_without_an_event_twice(
@@ -99,9 +101,9 @@ def test_regimes_are_born_unlearnt_and_rebuilt_with_their_names_and_without_an_e
         dwells = [
             metrics.get_sample_value(
                 "shoal_regime_dwell_readings",
-                {"model": "clusters", "cluster": str(one), "name": ""},
+                {"model": "clusters", "cluster": str(regime), "name": ""},
             )
-            for one in (0, 1)
+            for regime in (0, 1)
         ]
     born = [("birth", 0, None), ("parted", 1, 0)]
     assert all(dwell is not None and 60 < dwell < 140 for dwell in dwells)
@@ -112,7 +114,10 @@ def test_regimes_are_born_unlearnt_and_rebuilt_with_their_names_and_without_an_e
     with OneBox(config, CLIENTS[:2], clock=clock) as box:
         box.run_until_idle()
         status = box.server.models()["clusters"].status()
-    assert [(one.identity, one.name) for one in status.lineage.known] == [(0, ""), (1, "lit")]
+    assert [(cluster.identity, cluster.name) for cluster in status.lineage.known] == [
+        (0, ""),
+        (1, "lit"),
+    ]
     assert status.snapshot is not None
     assert status.snapshot.readings == 2_400
     told = [*born, ("named", 1, None)]
@@ -179,7 +184,7 @@ def test_clients_label_regimes_of_one_mean_and_kills_and_batches_change_no_label
     rough = calm_and_rough(0, n) == 1
     identities = np.array(found)
     assert set(identities) == {0, 1}
-    agree = max(np.mean((identities == one) == rough) for one in (0, 1))
+    agree = max(np.mean((identities == regime) == rough) for regime in (0, 1))
     assert agree > 0.95, "the nearest mean would be right as often as a coin"
 
 

@@ -68,13 +68,13 @@ def test_the_server_of_a_region_that_is_killed_goes_on_and_every_reading_counts_
         wait_until(lambda: in_world("north") > 0)
         processes[1].kill()
         processes[1] = processes[1].restarted()
-        for one in clients:
-            one.end()
+        for process in clients:
+            process.end()
         wait_until(lambda: all(0 < of_clients(region) == in_world(region) for region in REGIONS))
         # Until it has restored its checkpoint, a signal ends it before it can end by itself.
         wait_until(lambda: "checkpoint_restored" in processes[1].log_text())
-        for one in processes[: 1 + len(REGIONS)]:
-            assert one.stop() == 0, one.log_text()
+        for process in processes[: 1 + len(REGIONS)]:
+            assert process.stop() == 0, process.log_text()
     contents = defaultdict(set)
     for (region, _), updates in contributions_to(tmp_path).items():
         for update in updates:

@@ -56,8 +56,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     params: dict[tuple[str, int], Arrays] = {}
     with ExitStack() as stack:
         regions = [
-            stack.enter_context(running_region(file_of(folder, one), REGIONS[one]))
-            for one in REGIONS
+            stack.enter_context(running_region(file_of(folder, region), REGIONS[region]))
+            for region in REGIONS
         ]
         world = stack.enter_context(
             resumed(open_server(load_config(file_of(folder, WORLD)), clock=clock))
@@ -108,11 +108,13 @@ def test_a_region_answers_with_the_sum_of_its_clients_answers(
             assert set(parts) == set(clients)
             table = rounds_algorithm(answer.algorithm).update
             added = sum_answers(
-                finished.params[model, number], table, [parts[one].arrays for one in sorted(parts)]
+                finished.params[model, number],
+                table,
+                [parts[part].arrays for part in sorted(parts)],
             )
             assert added is not None
             assert pack(dict(answer.arrays)) == pack(added)
-            assert answer.readings == sum(one.readings for one in parts.values())
+            assert answer.readings == sum(part.readings for part in parts.values())
 
 
 @pytest.mark.parametrize("model", IN_ROUNDS)
@@ -120,10 +122,12 @@ def test_the_next_parameters_are_those_of_a_flat_federation(finished: Finished, 
     """Those that all four clients' own answers combine to."""
     own = {region: answers_in(finished.folder, region) for region in REGIONS}
     for number in (1, 2, 3):
-        flat = [one for region in REGIONS for _, one in sorted(own[region][model, number].items())]
+        flat = [
+            answer for region in REGIONS for _, answer in sorted(own[region][model, number].items())
+        ]
         assert len(flat) == 4
         combine = rounds_algorithm(flat[0].algorithm).combine
-        found = combine(finished.params[model, number], [one.arrays for one in flat])
+        found = combine(finished.params[model, number], [totals.arrays for totals in flat])
         assert_close(found, finished.params[model, number + 1])
 
 
@@ -156,8 +160,8 @@ def test_regions_that_stop_after_every_step_answer_each_round_once(tmp_path: Pat
     while not finished:
         with ExitStack() as stack:
             regions = [
-                stack.enter_context(running_region(file_of(tmp_path, one), REGIONS[one]))
-                for one in REGIONS
+                stack.enter_context(running_region(file_of(tmp_path, region), REGIONS[region]))
+                for region in REGIONS
             ]
             world = stack.enter_context(
                 resumed(open_server(load_config(file_of(tmp_path, WORLD)), clock=clock))
@@ -191,9 +195,9 @@ def test_a_region_that_has_lost_its_checkpoint_goes_on_with_its_numbers(world: P
             pass
         assert server.status().rejected == {}
     numbers = [
-        one["north"].sequence
-        for one in answers_in(world, WORLD).values()
-        if one["north"].model == "means"
+        answer["north"].sequence
+        for answer in answers_in(world, WORLD).values()
+        if answer["north"].model == "means"
     ]
     assert numbers == list(range(1, len(numbers) + 1))
     assert len(numbers) > 4, "it has answered a round after it was rebuilt"
@@ -251,10 +255,10 @@ def test_a_region_of_a_region_adds_up_on_each_level(tmp_path: Path) -> None:
     top = answers_in(tmp_path, WORLD)["means", 1]["north"]
     assert isinstance(top, RegionUpdate)
     clients = answers_in(tmp_path, "harbour")["means", 1]
-    assert top.readings == sum(one.readings for one in clients.values()) > 0
+    assert top.readings == sum(client.readings for client in clients.values()) > 0
     assert_close(
         {"count": top.arrays["count"]},
-        {"count": sum(one.arrays["count"] for one in clients.values())},
+        {"count": sum(client.arrays["count"] for client in clients.values())},
     )
 
 
@@ -272,7 +276,7 @@ def test_a_region_answers_from_no_more_readings_than_an_update_may_be_from(
         step_all(tmp_path, REGIONS)
     first = answers_in(tmp_path, "north")["means", 4]
     answer = answers_in(tmp_path, WORLD)["means", 4]["north"]
-    assert sum(one.readings for one in first.values()) > 1000
+    assert sum(totals.readings for totals in first.values()) > 1000
     assert pack(dict(answer.arrays)) == pack(dict(first["attic"].arrays)), "the first one by name"
     assert "answers_left_out" in caplog.text
 

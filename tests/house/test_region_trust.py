@@ -128,7 +128,7 @@ def test_a_ring_of_federations_is_found_by_their_updates_and_counts_nothing_twic
         for node, name in zip(nodes, ring, strict=True):
             totals = known(node.server)
             assert totals.pop(f"client-{name}") == READINGS
-            (below,) = {one for one, above in ring.items() if above == name}
+            (below,) = {key for key, above in ring.items() if above == name}
             contributed[below] = totals.pop(below, 0)
             assert totals == {}
             assert contributed[below] <= (len(ring) - 1) * READINGS
@@ -140,8 +140,8 @@ def test_a_ring_of_federations_is_found_by_their_updates_and_counts_nothing_twic
         "also what has come from alps; cape, where the ring closes, may give none"
     )
     refused = [
-        one.__dict__["fields"]
-        for one in caplog.records
-        if one.getMessage() == "contribution_rejected"
+        record.__dict__["fields"]
+        for record in caplog.records
+        if record.getMessage() == "contribution_rejected"
     ]
-    assert {one["reason"] for one in refused} == {"cycle"}
+    assert {record["reason"] for record in refused} == {"cycle"}

@@ -66,9 +66,9 @@ def updates_in(config: Config) -> list[Update]:
     """Every update in the log of a federation."""
     records = all_records(config.log.address, config.contract.updates_topic)
     return [
-        decode_update(one.value, one.headers)
-        for one in records
-        if ("type", b"contribute") not in one.headers
+        decode_update(record.value, record.headers)
+        for record in records
+        if ("type", b"contribute") not in record.headers
     ]
 
 
@@ -94,9 +94,15 @@ def test_every_reading_of_every_client_counts_once_in_the_upstream_federation(
     for (region, model), updates in found.items():
         assert [update.sequence for update in updates] == list(range(1, len(updates) + 1))
         own = [
-            one for one in updates_in(load_config(file_of(finished, region))) if one.model == model
+            update
+            for update in updates_in(load_config(file_of(finished, region)))
+            if update.model == model
         ]
-        assert sum(update.readings for update in updates) == sum(one.readings for one in own) > 0
+        assert (
+            sum(update.readings for update in updates)
+            == sum(cluster.readings for cluster in own)
+            > 0
+        )
         assert len(updates) < len(own), "a contribution is of several updates"
     with resumed(open_server(load_config(file_of(finished, WORLD)), clock=clock)) as server:
         status = server.status()
@@ -154,9 +160,9 @@ def test_clients_of_a_region_count_by_the_plan_of_the_upstream_federation(finish
             ).server.models()["cells"]
             assert region.snapshot is not None
             known = [
-                one
-                for one in range(1, plan.version + 1)
-                if one == region.state()["half"]["followed"]["snapshot"]
+                version
+                for version in range(1, plan.version + 1)
+                if version == region.state()["half"]["followed"]["snapshot"]
             ]
             assert known, "it follows a version that the upstream federation has published"
             assert len(region.snapshot.arrays["leaf_id"]) > 1
@@ -169,8 +175,8 @@ def test_a_region_that_counts_by_the_upstream_plan_shows_the_upstream_clusters_a
 
     def shown(server: ServerNode) -> tuple[dict[int, float], list[str]]:
         model = server.models()["cells"]
-        events = [one.text for one in model.status().events]
-        return {one.identity: one.recent_share for one in model.lineage.known}, events
+        events = [event.text for event in model.status().events]
+        return {cluster.identity: cluster.recent_share for cluster in model.lineage.known}, events
 
     with ExitStack() as stack:
         shares, events = shown(
@@ -201,7 +207,9 @@ def test_what_a_region_publishes_is_a_function_of_its_log_of_updates_alone(world
         twice = repeated[key]
         # The bridge has lost its place too: it copies what is in the topic of contributions, then
         # what is made again.
-        assert [pack(vars_of(one)) for one in twice] == 3 * [pack(vars_of(one)) for one in updates]
+        assert [pack(vars_of(update)) for update in twice] == 3 * [
+            pack(vars_of(update)) for update in updates
+        ]
     models = world_models(world)
     with resumed(open_server(load_config(file_of(world, WORLD)), clock=clock)) as server:
         results = Counter[str]()
@@ -227,8 +235,8 @@ def test_a_region_keeps_its_clusters_while_the_upstream_server_is_rebuilt(world:
 
         def clusters() -> list[object]:
             """Those that are known, and which have come and gone so far."""
-            events = [one for one in model.status().events if one.kind != "share_moved"]
-            return [[(one.identity, one.name) for one in model.lineage.known], events]
+            events = [event for event in model.status().events if event.kind != "share_moved"]
+            return [[(cluster.identity, cluster.name) for cluster in model.lineage.known], events]
 
         before = clusters()
         readings = []

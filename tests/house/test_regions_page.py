@@ -149,8 +149,8 @@ def test_the_page_can_be_followed_and_the_tree_of_regions_is_seen(
             "2 clients in 2 regions."
         )
         assert tab.console_errors() == []
-        for one in (*clients, lowest, middle, top):
-            assert one.stop() == 0, one.log_text()
+        for client in (*clients, lowest, middle, top):
+            assert client.stop() == 0, client.log_text()
 
 
 def test_the_files_of_the_page_are_a_world_and_its_region(tmp_path: Path) -> None:

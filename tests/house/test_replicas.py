@@ -68,9 +68,9 @@ def test_regions_publish_the_same_bits_whichever_replicas_are_killed_started_and
         assert committed.snapshots[region] == expected, region.file.parent.name
         # What was published before a kill and never committed is committed later, to the bit.
         seen = all_records(region.config.log.address, region.config.contract.snapshots_topic)
-        assert {one.value for one in seen if one.key != CONTRACT_KEY} == set(expected)
+        assert {message.value for message in seen if message.key != CONTRACT_KEY} == set(expected)
     rejected = all_records(regions[0].config.log.address, regions[0].config.contract.rejected_topic)
-    assert len({one.key for one in rejected}) == 4
+    assert len({record.key for record in rejected}) == 4
 
 
 def test_a_replica_goes_on_after_an_outage_and_ends_where_retention_was_faster(

@@ -50,7 +50,7 @@ def outcome(file: Path) -> dict[str, Any]:
     return {
         "model": model,
         "updates": {
-            c: {n: {contents(each) for each in again} for n, again in by.items()}
+            c: {n: {contents(record) for record in again} for n, again in by.items()}
             for c, by in updates.items()
         },
         "snapshots": snapshots_by_version(config, "heaps"),

@@ -114,9 +114,9 @@ def newest(config: Config, log: Log) -> dict[str, Snapshot]:
         model.name: found.get(model.name.encode()) for model in config.contract.models
     }  # the lease is in this topic too
     return {
-        name: Snapshot.decode(one.value, one.headers)
-        for name, one in records.items()
-        if one is not None
+        name: Snapshot.decode(record.value, record.headers)
+        for name, record in records.items()
+        if record is not None
     }
 
 
@@ -177,7 +177,8 @@ def test_processes_killed_in_the_middle_of_rounds_end_as_if_nothing_had_happened
     arguments = [["server", "--config", "federation.toml", "--no-page"]]
     arguments += [["client", "--config", "federation.toml", "--name", client] for client in CLIENTS]
     processes = [
-        Process(each, folder / f"{each[-1]}-{place}.txt") for place, each in enumerate(arguments)
+        Process(argument, folder / f"{argument[-1]}-{place}.txt")
+        for place, argument in enumerate(arguments)
     ]
     with killed_on_exit(processes), closing(open_log(config.log)) as log:
         for number, victims in enumerate(VICTIMS):

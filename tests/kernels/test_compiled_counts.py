@@ -53,7 +53,7 @@ def test_both_forms_find_the_same_valleys(kind: str, monkeypatch: pytest.MonkeyP
             found = []
             for choice in FORMS.values():
                 monkeypatch.setattr(forms, "PROCESS", choice)
-                found.append([each.tobytes() for each in find_valleys(counts, variances, 0.4)])
+                found.append([valley.tobytes() for valley in find_valleys(counts, variances, 0.4)])
             assert found[0] == found[1], n
 
 

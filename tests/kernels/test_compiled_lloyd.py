@@ -34,7 +34,7 @@ def assigned(
 ) -> list[bytes]:
     """The bits of masses, sums and inertia."""
     forms.PROCESS = FORMS[form]
-    return [np.asarray(each).tobytes() for each in lloyd.assign_block(rows, centres, weights)]
+    return [np.asarray(array).tobytes() for array in lloyd.assign_block(rows, centres, weights)]
 
 
 @pytest.fixture(autouse=True)
@@ -115,8 +115,8 @@ def test_an_answer_of_many_rows_loads_the_compiled_form_and_its_kernel_does_the_
     forms.PROCESS = FORMS[COMPILED]
     monkeypatch.delattr(lloyd, "nearest_labels")
     found = answer(params, rows)
-    assert {name: each.tobytes() for name, each in found.items()} == {
-        name: each.tobytes() for name, each in expected.items()
+    assert {name: array.tobytes() for name, array in found.items()} == {
+        name: array.tobytes() for name, array in expected.items()
     }
 
 

@@ -50,7 +50,7 @@ def in_both_forms(work: Callable[..., list[Floats]], *arguments: Any) -> list[li
     found = []
     for form in (NUMPY, COMPILED):
         forms.PROCESS = FORMS[form]
-        found.append([np.ascontiguousarray(each).tobytes() for each in work(*arguments)])
+        found.append([np.ascontiguousarray(array).tobytes() for array in work(*arguments)])
     return found
 
 

@@ -36,7 +36,9 @@ def dividing(source: str) -> dict[str, bool]:
     for function in ast.walk(ast.parse(source)):
         if isinstance(function, ast.FunctionDef) and not all(map(is_constant, divisors(function))):
             decorators = [
-                one for one in map(ast.unparse, function.decorator_list) if one.startswith("njit")
+                decorator
+                for decorator in map(ast.unparse, function.decorator_list)
+                if decorator.startswith("njit")
             ]
             for decorator in decorators:
                 found[function.name] = "error_model='numpy'" in decorator

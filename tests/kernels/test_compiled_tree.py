@@ -93,7 +93,7 @@ def bits(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape, value.tobytes()
     if isinstance(value, dict):
-        return {name: bits(each) for name, each in value.items()}
+        return {name: bits(array) for name, array in value.items()}
     return tuple(map(bits, value)) if isinstance(value, (tuple, list)) else value
 
 
@@ -212,10 +212,10 @@ def grown(
         refused = len(merges) % 3 == 0
         merge = found.add(merge.edge + 1) if refused else found.add(merge.edge, even_if_heavy=True)
     typical = [
-        each
+        array
         for merge in merges
         for members in merge.members
-        for each in masses_at_shares(
+        for array in masses_at_shares(
             squared, members, exact_masses(mass), float(lengths[merge.edge]), (0.5, 0.9)
         )
     ]

@@ -61,8 +61,8 @@ def without_centres(case: str, d: int) -> Params:
     sizes = {"k", "q"} if case == "gmm tied" else {"k", "q", "c"}
     table = rounds_algorithm(name).snapshot
     return {
-        each: array[:0] if table[each].shape[0] in sizes else array
-        for each, array in honest(case, d).items()
+        value: array[:0] if table[value].shape[0] in sizes else array
+        for value, array in honest(case, d).items()
     }
 
 
@@ -200,8 +200,8 @@ def test_a_request_that_cannot_be_is_rejected(name: str, tmp_path: Path) -> None
     site = Site(tmp_path, contract_of(case))
     params = dict(honest(case, 2))
     Validator(resolve(site.contract)).check_snapshot(request_of(site, params, 1))
-    for each, value in values.items():
-        params[each] = np.full_like(params[each], value)
+    for field, value in values.items():
+        params[field] = np.full_like(params[field], value)
     with pytest.raises(MessageRejected) as rejected:
         Validator(resolve(site.contract)).check_snapshot(request_of(site, params, 1))
     assert rejected.value.reason == "arrays"

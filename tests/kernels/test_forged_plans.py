@@ -279,7 +279,7 @@ SPOILED: dict[str, Callable[[State], None]] = {
     "a cut that is nowhere": lambda tree: tree["cuts"][0].update(at=math.nan),
     "a cut at a word": lambda tree: tree["cuts"][0].update(at="here"),
     "fine bins over no coarse ones": lambda tree: [
-        spoil_leaf(*each)(tree) for each in (("zoom", 0), ("span", 0))
+        spoil_leaf(*choice)(tree) for choice in (("zoom", 0), ("span", 0))
     ],
     "weights that do not sum to 1": spoil_leaf("axis_first_weight", 1e300),
     "ranges beyond the unit cube": spoil_leaf("end", 1e300),

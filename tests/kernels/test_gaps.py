@@ -52,5 +52,5 @@ def test_how_many_distances_are_held_at_once_makes_no_difference(
     whole = nearest_over_present(rows, points)
     monkeypatch.setattr(distance, "TABLE_CELLS", 60)
     parts = nearest_over_present(rows, points)
-    for one, other in zip(whole, parts, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for label, other in zip(whole, parts, strict=True):
+        np.testing.assert_array_equal(label, other)

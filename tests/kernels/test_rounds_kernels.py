@@ -213,7 +213,7 @@ def test_mixtures_of_parts_join_to_the_mixture_of_the_whole(covariance_type: str
         }[covariance_type]
         return mass, mean, spread_from_moments(covariance_type, mass, mean, second, 1e-12)
 
-    mass, means, spread = (np.stack(each) for each in zip(*map(moments, parts), strict=True))
+    mass, means, spread = (np.stack(numbers) for numbers in zip(*map(moments, parts), strict=True))
     mean, whole = merge_mixtures(covariance_type, mass, means, spread)
     _, expected_mean, expected = moments(np.concatenate(parts))
     np.testing.assert_allclose(mean, expected_mean, atol=1e-9)

@@ -61,8 +61,8 @@ def test_each_histogram_is_judged_by_itself() -> None:
     together = find_valleys(counts, np.zeros((3, 16)), 0.4)
     for i in range(3):
         alone = find_valleys(counts[i : i + 1], NOISE_FREE, 0.4)
-        for both, one in zip(together, alone, strict=True):
-            assert both[i] == one[0]
+        for both, valley in zip(together, alone, strict=True):
+            assert both[i] == valley[0]
 
 
 def test_what_noise_makes_beside_a_peak_is_no_second_peak() -> None:

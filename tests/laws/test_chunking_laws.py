@@ -79,8 +79,8 @@ def test_chunks_joined_are_the_update_to_the_bit_and_each_fits_its_record(
             )
         return
     encoded = encode_update(update, table, record)
-    chunks = [one.update for one in encoded]
-    assert [one.value for one in encoded] == [chunk.encode() for chunk in chunks]
+    chunks = [chunk.update for chunk in encoded]
+    assert [chunk.value for chunk in encoded] == [chunk.encode() for chunk in chunks]
     assert [(chunk.chunk, chunk.chunks) for chunk in chunks] == [
         (n + 1, len(chunks)) for n in range(len(chunks))
     ]
@@ -119,7 +119,9 @@ def test_the_first_chunk_has_the_nodes_that_won_most_often() -> None:
     few_nodes = (
         len(replace(update, arrays=cut(update, 0, 5)).encode()) + UPDATE_HEADERS_BYTES_MAX + 50
     )
-    chunks = [one.update for one in encode_update(update, load_algorithm("fcac").update, few_nodes)]
+    chunks = [
+        chunk.update for chunk in encode_update(update, load_algorithm("fcac").update, few_nodes)
+    ]
     assert len(chunks) > 3
     counts = [chunk.arrays["count"] for chunk in chunks]
     assert all(before.min() >= after.max() for before, after in pairwise(counts))

@@ -68,9 +68,9 @@ def test_declaring_with_other_settings_is_refused_by_name(
 ) -> None:
     log.ensure(topic, TopicSettings())
     someone = open_log(place.address)
-    for one in (log, someone):
+    for opened in (log, someone):
         with pytest.raises(LogError, match=named):
-            one.ensure(topic, other)
+            opened.ensure(topic, other)
     someone.close()
     publish(log, topic, b"still well")
     assert values(everything(log, topic)) == [b"still well"]

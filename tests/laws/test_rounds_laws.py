@@ -134,7 +134,7 @@ def assert_close(ours: Stats, theirs: Stats, n: int, scale: float) -> None:
 
 
 def reach(*rows: Floats) -> float:
-    return max((float(np.abs(each).max()) for each in rows if each.size), default=0.0)
+    return max((float(np.abs(row).max()) for row in rows if row.size), default=0.0)
 
 
 # Without rows.

@@ -106,7 +106,7 @@ def test_the_demo_learns_every_reading_and_writes_a_plot(compared_run: Run) -> N
         for sentence in summary["found"][1:]
     )
     assert len(summary["found"]) == 1 + summary["clusters"], "a sentence on all, and one on each"
-    assert summary["occupancy"].startswith("Somebody was in the room in ")
+    assert summary["occupancy"].startswith("Somebody was in ")
     assert "protects nothing" in summary["remark"]
     assert "protects nothing" in log
     found = {model["model"]: model for model in summary["models"]}
@@ -127,9 +127,7 @@ def test_the_demo_learns_every_reading_and_writes_a_plot(compared_run: Run) -> N
         "as many as the steady model has at the end"
     )
     assert summary["epsilon_total"] == 404.0, "noisy rows count once"
-    assert summary["price"].startswith(
-        "A reading costs epsilon 404 in all: 4 in the private counts of rooms and 400 in"
-    )
+    assert re.findall(r"\d+", summary["price"])[:3] == ["404", "4", "400"]
     assert (folder / summary["plot"]).read_bytes().startswith(PNG)
     assert summary["price"] in log
     assert "http://127.0.0.1:" in log
@@ -154,7 +152,7 @@ def test_with_a_random_seed_every_client_draws_a_secret_key(
     assert keys[2] == keys[3]
     assert keys[3] != keys[4]
     ran = CliRunner().invoke(shoal, ["demo", "--seed", "often"])
-    assert "neither a whole number from 0 on nor random" in ran.output
+    assert "from 0 on nor random" in ran.output
 
 
 def test_the_clock_moves_in_ticks_and_never_ahead_of_real_time() -> None:
@@ -196,11 +194,8 @@ def test_the_demo_publishes_counts_alone_and_finds_the_hours_in_which_somebody_i
     output, log = running.communicate(timeout=900)
     assert running.returncode == 0, log
     summary = json.loads(output)
-    assert (
-        summary["price"]
-        == "A reading costs epsilon 1 in the private counts of rooms, and nothing else is"
-        " published."
-    )
+    assert re.findall(r"\d+", summary["price"]) == ["1"]
+    assert "private counts of rooms" in summary["price"]
     assert summary["epsilon_total"] == 1.0
     assert (summary["readings"], list(summary["known"]), summary["rounds"]) == (ROWS, ["rooms"], {})
     assert summary["models"][0]["agreement"] > 0.6

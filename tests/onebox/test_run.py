@@ -69,13 +69,13 @@ def test_two_commands_lead_from_a_file_to_its_clusters_and_a_third_adds_nothing(
     summary = json.loads(run("a.toml", "a.csv", "--no-wait", "--json").stdout)
     assert (summary["learnt"], summary["rejected"], summary["clients"]) == (ROWS, 0, 2)
     clusters = summary["models"]["clusters"]
-    shares = [one["share"] for one in clusters]
+    shares = [cluster["share"] for cluster in clusters]
     assert shares[0] == pytest.approx(shares[1], abs=0.05)
     assert sum(shares) == pytest.approx(1.0, abs=0.001), "the first readings are counted too"
-    assert len({one["name"] for one in clusters}) == 2, "no two clusters have one name"
+    assert len({cluster["name"] for cluster in clusters}) == 2, "no two clusters have one name"
     text = run("a.toml", "a.csv", "--no-wait").stdout
     assert f"{ROWS:,} readings of 2 clients." in text
-    assert "to no cluster that was known when they came" not in text
+    assert "that was known when they came" not in text
     assert "clusters: 2 clusters" in text
 
 
@@ -91,10 +91,7 @@ def test_clipped_readings_are_told_with_their_client_the_first_line_and_the_reme
         rows[line - 1] = f"{time};{room};4711,25;{outside}"
     (folder / "b.csv").write_text("\n".join(rows) + "\n", encoding="cp1252")
     printed = run("a.toml", "b.csv", "--no-wait").output
-    assert (
-        "innen (2%; 75% of them of client Flur; the first in b.csv, line 42). Remedy: change low"
-        " and high" in printed
-    )
+    assert "innen (2%; 75% of them of client Flur; the first in b.csv, line 42)." in printed
     assert "4711" not in printed
 
 
@@ -135,8 +132,8 @@ def test_parts_of_a_cluster_that_are_not_confirmed_yet_are_listed_as_that_cluste
     clusters = {identity: Cluster(identity, mass=mass) for identity, mass in enumerate((7.0, 3.0))}
     lineage = Lineage(clusters=clusters, of_number={0: 0, 1: 0, 2: 1})
     found = clusters_of(view, lineage, resolve(contract))
-    assert [(one.identity, one.nodes) for one in found] == [(0, 2), (1, 1)]
-    assert len({one.label for one in found}) == 2
+    assert [(cluster.identity, cluster.nodes) for cluster in found] == [(0, 2), (1, 1)]
+    assert len({cluster.label for cluster in found}) == 2
 
 
 def test_the_same_readings_under_another_name_are_learnt_only_when_asked_for(folder: Path) -> None:
@@ -147,7 +144,8 @@ def test_the_same_readings_under_another_name_are_learnt_only_when_asked_for(fol
     (folder / "a.csv").rename(folder / "b.csv")
     result = run("a.toml", "b.csv", *arguments)
     assert isinstance(result.exception, SettingsError)
-    assert "b.csv begins as a.csv does, which was fed to buro-" in str(result.exception)
+    assert "b.csv begins as a.csv does" in str(result.exception)
+    assert "fed to buro-" in str(result.exception)
     assert json.loads(run("a.toml", "b.csv", *arguments, "--again").stdout)["learnt"] == 2 * FEW
 
 
@@ -169,9 +167,7 @@ def test_an_empty_list_of_events_says_why_it_is_empty(folder: Path) -> None:
     assert why == ""
     found, why = listed("--client", "Flur")
     assert found == ""
-    assert (
-        "No events: among the labelled readings of flur-" in why or "of flur was no streak" in why
-    )
+    assert "labelled readings of flur-" in why or "of flur was no streak" in why
 
 
 def test_the_page_and_the_summary_of_a_run_show_whether_its_source_has_ended(folder: Path) -> None:
@@ -182,10 +178,7 @@ def test_the_page_and_the_summary_of_a_run_show_whether_its_source_has_ended(fol
         one.step()
         one.post_status()
         assert not one.board.status.ended
-        assert (
-            f"Stopped after 2,000 readings of {ROWS:,}; the same command goes on from there."
-            in _lines(one, 1.0, {})
-        )
+        assert f"Stopped after 2,000 readings of {ROWS:,};" in "\n".join(_lines(one, 1.0, {}))
         while not one.ended:
             one.pump.step()
             for client in one.box.clients.values():
@@ -251,7 +244,8 @@ def test_the_first_rejected_place_is_the_first_of_all_also_after_a_run_that_was_
             first.step()
         assert first.pump.position < ROWS - 3, "the later ones are left to the second run"
     text = run("a.toml", "a.csv", "--no-wait").stdout
-    assert "Rejected: 3 readings: 3 not_a_number in außen, the first in a.csv, line 8." in text
+    assert "Rejected: 3 readings: 3 not_a_number in außen" in text
+    assert "a.csv, line 8." in text
 
 
 def test_a_file_of_which_nothing_is_usable_ends_with_the_likely_cause(folder: Path) -> None:

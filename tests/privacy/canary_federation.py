@@ -151,10 +151,11 @@ def run_with_canaries(folder: Path, mode: str) -> Left:
             )
         wait_until(
             lambda: (
-                _is_done(config, set(names)) or not all(one.running() for one in processes.values())
+                _is_done(config, set(names))
+                or not all(process.running() for process in processes.values())
             )
         )
-        assert all(one.running() for one in processes.values()), _logs(folder)
+        assert all(process.running() for process in processes.values()), _logs(folder)
         pages = {path: _fetched(ports["server"], path) for path in _pages(names)}
         metrics = {name: _fetched(port, "/metrics") for name, port in ports.items()}
         assert [process.stop() for process in processes.values()] == [0, 0, 0]

@@ -29,8 +29,8 @@ from tests.privacy.audited import audited_config, model_of
 def found(folder: Path, users: bool = False) -> dict[str, EventFinding]:
     config = audited_config(folder, users=users)
     return {
-        one.audit: one
-        for one in audit_regressions(config, folder / "run", np.random.default_rng(0))
+        audit.audit: audit
+        for audit in audit_regressions(config, folder / "run", np.random.default_rng(0))
     }
 
 
@@ -115,7 +115,7 @@ def test_a_fault_that_is_back_is_refuted(
     def one_by_one() -> Iterator[EventFinding]:
         yield from audit_regressions(config, memory_folder / "run", np.random.default_rng(0))
 
-    finding = next(one for one in one_by_one() if one.audit == audit)
+    finding = next(found for found in one_by_one() if found.audit == audit)
     assert finding.refuted, finding.line()
 
 

@@ -48,7 +48,7 @@ def test_a_reading_is_moved_by_its_place_alone_so_that_neighbours_still_differ_i
     values, places = readings(50)
     other = values.copy()
     other[20] = [7.0, -1.0]
-    one, two = (coarse().spread(each, places) for each in (values, other))
+    one, two = (coarse().spread(rows, places) for rows in (values, other))
     assert np.flatnonzero((one != two).any(axis=1)).tolist() == [20]
     parts = np.concatenate(
         [coarse().spread(values[part], places[part]) for part in (slice(30), slice(30, 50))]

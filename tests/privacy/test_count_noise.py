@@ -109,9 +109,9 @@ def test_all_that_the_noise_depends_on_changes_it() -> None:
         mechanism(epsilon=1.01).release(true, (3, 800, 1199), TERMS),
         mechanism().release(true + one_more, (3, 800, 1199), TERMS) - one_more,
     ]
-    for i, one in enumerate(seen):
+    for i, noise in enumerate(seen):
         for other in seen[:i]:
-            assert (one != other).any()
+            assert (noise != other).any()
     fingerprints = {
         mechanism().fingerprint,
         mechanism(client="other").fingerprint,

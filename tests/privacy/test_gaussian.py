@@ -51,7 +51,7 @@ def test_the_table_holds_the_distribution_and_its_certificate_is_the_declared_rh
     table = np.diff(noise.below.astype(np.float64), prepend=0.0) / 2**TABLE_BITS
     expected = probabilities(variance, 5)[5:]
     assert table[0] == pytest.approx(expected[0], abs=1e-15)
-    assert table[1:6] == pytest.approx([2 * one for one in expected[1:]], abs=1e-15)
+    assert table[1:6] == pytest.approx([2 * array for array in expected[1:]], abs=1e-15)
 
 
 def test_the_certificate_refuses_a_wrong_last_bit_a_short_table_and_another_variance() -> None:
@@ -132,7 +132,7 @@ def convolved(left: list[int], right: list[int]) -> list[int]:
     """Chances of the sums of two independent draws, by one product of integers with `ROOM` for each
     chance."""
     packed = [
-        int.from_bytes(b"".join(one.to_bytes(ROOM, "little") for one in side), "little")
+        int.from_bytes(b"".join(place.to_bytes(ROOM, "little") for place in side), "little")
         for side in (left, right)
     ]
     count = len(left) + len(right) - 1
@@ -155,7 +155,7 @@ def exact_delta(variance: int, shift: int, draws: int, epsilon: float) -> Decima
         exact.divide(Decimal(-k * k), 2 * variance).exp(exact) for k in range(-reach, reach + 1)
     ]
     total = sum(weights, Decimal(0))
-    one = [int(exact.multiply(exact.divide(each, total), WHOLE)) for each in weights]
+    one = [int(exact.multiply(exact.divide(weight, total), WHOLE)) for weight in weights]
     sums = one
     for _ in range(draws - 1):
         sums = convolved(sums, one)
@@ -234,9 +234,9 @@ def test_counts_below_the_clip_are_no_further_apart_than_the_root_of_2_times_it(
     for clip_squared in (1, 4, 5, 9):
         side = range(math.isqrt(clip_squared) + 1)
         vectors = [
-            one
-            for one in itertools.product(side, repeat=3)
-            if sum(x * x for x in one) <= clip_squared
+            place
+            for place in itertools.product(side, repeat=3)
+            if sum(x * x for x in place) <= clip_squared
         ]
         apart = max(
             sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) for a in vectors for b in vectors
@@ -270,7 +270,9 @@ def test_opendp_gives_the_same_rho_epsilon_and_distribution() -> None:
     drawn = np.array(dp.m.make_gaussian(*space, 3.0)([0] * 20_000))
     ours = gaussian_noise(9).draw(b"beside OpenDP", 20_000)
     edges = np.arange(-8, 10) - 0.5
-    assert chi2_contingency([np.histogram(one, edges)[0] for one in (drawn, ours)]).pvalue > 1e-6
+    assert (
+        chi2_contingency([np.histogram(values, edges)[0] for values in (drawn, ours)]).pvalue > 1e-6
+    )
 
 
 def test_the_accountant_of_google_finds_no_more_than_declared_and_hardly_less() -> None:

@@ -132,7 +132,7 @@ def test_federations_that_share_a_ledger_have_accounts_of_their_own(
         other.charge_rows({0: (0, 50)}, 8.0)
         assert other.spent_by_others(1) == nano(12.0)
     assert ledger.spending().of_person(1) == 12.0
-    assert {owner: each.of_person(1) for owner, each in read_spending(path).items()} == {
+    assert {owner: account.of_person(1) for owner, account in read_spending(path).items()} == {
         "client a of plant": 12.0,
         "client a of office": 9.0,
     }

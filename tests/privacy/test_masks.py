@@ -69,12 +69,12 @@ def test_federations_contracts_and_models_have_secrets_of_their_own() -> None:
         ("plant", "another", "clusters"),
         ("plant", "contract", "more"),
     ]
-    secrets = [client_secret(NOISE_KEY, each) for each in names]
+    secrets = [client_secret(NOISE_KEY, name) for name in names]
     counts = np.arange(8).tobytes()
-    assert len({client_public(each) for each in secrets}) == len(names), (
+    assert len({client_public(name) for name in secrets}) == len(names), (
         "public keys do not show whose they are"
     )
-    nonces = {synthetic_nonce(each, message_name(1, 0, PLAN), counts) for each in secrets}
+    nonces = {synthetic_nonce(name, message_name(1, 0, PLAN), counts) for name in secrets}
     assert len(nonces) == len(names), "nonces do not show that counts are the same elsewhere"
 
 
@@ -92,9 +92,9 @@ def test_other_counts_rounds_windows_or_plans_have_other_masks_and_a_repeat_the_
         (1, 1, PLAN, b"a"),
         (1, 0, b"p" * 16, b"a"),
     ]
-    masks = [mask_of(*one) for one in named]
+    masks = [mask_of(*name) for name in named]
     assert len(set(masks)) == len(masks)
-    assert [mask_of(*one) for one in named] == masks
+    assert [mask_of(*name) for name in named] == masks
 
 
 def test_masks_of_many_messages_are_uniform_and_what_two_share_is_nothing() -> None:

@@ -150,12 +150,12 @@ def test_files_and_messages_give_the_same_numbers(tmp_path: Path) -> None:
         )
         for valve in ("open", "ajar", None)
     ]
-    assert [dict(one.values.values) for one in parsed if one.values] == [
+    assert [dict(feature.values.values) for feature in parsed if feature.values] == [
         {0: 20.0, 1: 2.0},
         {0: 20.0},
         {0: 20.0},
     ]
-    assert [list(one.faults) for one in parsed] == [[], ["undeclared"], ["missing"]]
+    assert [list(feature.faults) for feature in parsed] == [[], ["undeclared"], ["missing"]]
 
 
 def test_values_are_named_in_texts_and_exports(tmp_path: Path) -> None:
@@ -187,8 +187,8 @@ def test_descriptions_and_names_say_the_value() -> None:
         [Contribution("a", 1, {"point": rows, "count": np.ones(2000, dtype=np.int64)})], b""
     )
     described = describe(algorithm.view(server.snapshot()), agreed())
-    assert sorted(one.label for one in described.values()) == ["valve closed", "valve open"]
-    assert {one.text(agreed()) for one in described.values()} == {
+    assert sorted(feature.label for feature in described.values()) == ["valve closed", "valve open"]
+    assert {feature.text(agreed()) for feature in described.values()} == {
         "valve closed, elsewhere open",
         "valve open, elsewhere closed",
     }

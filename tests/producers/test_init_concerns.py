@@ -207,10 +207,10 @@ def test_a_refusal_says_how_many_it_takes_and_that_number_is_enough() -> None:
     # Badges that are alike at all clients are a third feature, where they are no persons.
     write_homes(4000, clients=10, shared=True)
     words = str(init("a.csv", *CLIENT).exception)
-    assert "with 10 clients, each a person or a household, no privacy unit gives" in words
-    assert "adds up over windows, and 2 windows cost epsilon 8" in words
+    assert "with 10 clients, each a person" in words
+    assert "2 windows cost epsilon 8" in words
     assert "takes 120,000 clients to show clusters" in words
-    assert "masked counts (--helper-key) take 106 clients or more" in words
+    assert "(--helper-key) take 106 clients" in words
     for clients, helper, refused in (
         ("119999", [], True),
         ("120000", [], False),
@@ -231,7 +231,8 @@ def test_a_refusal_says_how_many_it_takes_and_that_number_is_enough() -> None:
 def test_persons_at_several_clients_are_refused_as_each_client_spends_on_them() -> None:
     write_homes(900, clients=3, shared=True)
     words = str(init("a.csv", *PERSONS, "--clients", "200").exception)
-    assert "one person has readings at 3 clients, and each of them spends epsilon 8" in words
+    assert "has readings at 3 clients" in words
+    assert "spends epsilon 8" in words
     assert not Path("a.toml").exists()
     header, *lines = Path("a.csv").read_text().splitlines()
     # Without the column of clients, which is the second.
@@ -244,7 +245,7 @@ def test_persons_at_several_clients_are_refused_as_each_client_spends_on_them() 
 def test_the_file_for_persons_feeds_readings_with_their_user_ids() -> None:
     write_homes(900, clients=2)
     result = init("a.csv", *PERSONS, "--clients", "200")
-    assert "  badge  person: whom the reading concerns" in result.output
+    assert "  badge  person: " in result.output
     assert "5000" not in result.output + Path("a.toml").read_text()
     fed = CliRunner().invoke(producer, ["--config", "a.toml", "a.csv", "--json"])
     assert fed.exception is None
@@ -324,7 +325,7 @@ def test_a_sheet_names_no_persons_and_takes_the_column_as_it_is_said() -> None:
     Path("sheet.csv").write_text("name,lower,upper\nwarm,0,50\n")
     result = init("--sheet", "sheet.csv", "--out", "a.toml", *PERSONS)
     assert result.exit_code == 0, result.exception
-    assert "How many persons a window has is not known" in result.output
+    assert "How many persons a window has" in result.output
     files = written().source("files")
     assert isinstance(files, FilesSettings)
     assert files.user_column == "badge"
@@ -387,7 +388,7 @@ def test_messages_have_the_person_in_the_field_that_becomes_user_id(
     refused = init(*look, "--concerns", "client")
     if kind == "mqtt":
         # A level of the topic names the client, and no field of the message.
-        assert "each message has to say whose it is in a field" in str(refused.exception)
+        assert "whose it is in a field" in str(refused.exception)
     else:
         assert config.source(kind).model_dump()["client"] == "room"
         assert written().source(kind).model_dump()["user_id"] == "room"

@@ -72,7 +72,7 @@ def test_a_topic_of_kafka_becomes_a_file_that_feeds_its_clients(
     )
     assert result.exit_code == 0, result.output
     config = load_config(folder / "a.toml")
-    assert [(one.name, one.unit) for one in config.contract.features] == [
+    assert [(feature.name, feature.unit) for feature in config.contract.features] == [
         ("temp (°C)", "°C"),
         ("rel.humidity", ""),
     ]
@@ -178,7 +178,9 @@ def test_a_sheet_becomes_a_file_whose_bounds_are_no_proposals(folder: Path) -> N
     result = init("--sheet", "rooms.csv")
     assert result.exit_code == 0, result.output
     contract = load_config(folder / "rooms.toml").contract
-    assert [(one.name, one.unit, one.low, one.high) for one in contract.features] == [
+    assert [
+        (feature.name, feature.unit, feature.low, feature.high) for feature in contract.features
+    ] == [
         ("Temp", "°C", -20.0, 60.5),
         ("CO2", "ppm", 0.0, 5000.0),
     ]
@@ -193,10 +195,9 @@ def test_bounds_that_clip_more_than_one_in_a_hundred_are_named_with_new_ones(fol
     high = load_config(file).contract.features[0].high
     file.write_text(file.read_text().replace(f"high = {high!r}", "high = 90.0", 1))
     result = init("a.csv", "--public", "--diff")
-    assert (
-        "warm: 6.2% of the values lie outside 0 to 90 of a.toml and are clipped; proposed: 0 to"
-        f" {high:g}" in (result.output)
-    )
+    assert "warm: 6.2% of the values" in result.output
+    assert "outside 0 to 90 of a.toml" in result.output
+    assert f"proposed: 0 to {high:g}" in result.output
     assert "damp: " not in result.output
 
 

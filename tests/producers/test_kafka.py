@@ -104,9 +104,13 @@ def test_two_devices_of_one_topic_are_fed_once_through_restarts_and_lost_files(
             encoding="utf-8"
         ) == f"{PLANT}\n"
         rejected = {
-            one["reason"]: one for one in done["events"] if one["event"] == "messages_rejected"
+            event["reason"]: event
+            for event in done["events"]
+            if event["event"] == "messages_rejected"
         }
-        assert {reason: (one["partition"], one["offset"]) for reason, one in rejected.items()} == {
+        assert {
+            reason: (record["partition"], record["offset"]) for reason, record in rejected.items()
+        } == {
             "not_text": (0, 3),
             "not_json": (0, 4),
             "nameless": (1, 1),

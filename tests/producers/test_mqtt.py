@@ -100,7 +100,7 @@ def test_one_producer_feeds_each_client_that_a_level_of_the_topic_names(
 
     def stored() -> dict[str, list[list[float]]]:
         return {
-            name: [one.values for one in kept]
+            name: [record.values for record in kept]
             for name, kept in stored_in(tmp_path / "clients").items()
         }
 
@@ -172,9 +172,9 @@ def test_a_reading_whose_sensor_is_late_is_learnt_for_what_came(
         # The damp of 2 and the warm of 3 never come.
         sensor.publish_all(
             [
-                one
+                record
                 for pair in (*messages[:2], messages[2][:1], messages[3][1:], *messages[4:])
-                for one in pair
+                for record in pair
             ]
         )
     site.run(readings=6)

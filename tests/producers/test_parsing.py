@@ -159,8 +159,8 @@ def bits(numbers: Any) -> bytes:
 def test_decimals_of_a_block_are_what_float_makes_of_each_bit_for_bit(
     rows: list[tuple[str, str]], end: str
 ) -> None:
-    found = decimals_of([f"{one};{two}{end}" for one, two in rows], LineForm(";", 2, [1, 0], []))
-    cells = [cell for one, two in rows for cell in (two, one)]
+    found = decimals_of([f"{row};{two}{end}" for row, two in rows], LineForm(";", 2, [1, 0], []))
+    cells = [cell for row, two in rows for cell in (two, row)]
     if all(
         re.fullmatch(r"-?(?=\.?[0-9])[0-9]*\.?[0-9]*", cell, re.ASCII) for cell in cells
     ) and all(len(cell.replace(".", "")) <= 15 for cell in cells):

@@ -294,7 +294,7 @@ def test_whatever_a_json_writer_writes_is_read_back(
     path = tmp_path_factory.getbasetemp() / "table.jsonl"
     path.write_text("".join(json.dumps(found) + "\n" for found in objects))
     found = [list(row or []) for row in JsonTable(path, Counter()).rows(["a", "b"])]
-    assert repr(found) == repr([[each.get("a"), each.get("b")] for each in objects])
+    assert repr(found) == repr([[column.get("a"), column.get("b")] for column in objects])
 
 
 def plain(features: Any) -> str:
@@ -379,7 +379,7 @@ def test_plain_lines_come_as_numbers_and_name_the_line_of_a_broken_one(
         for record in caplog.records
         if record.getMessage() == "row_unreadable"
     ]
-    assert [each["line"] for each in broken] == [2 * csv_table.BLOCK_LINES + 3]
+    assert [column["line"] for column in broken] == [2 * csv_table.BLOCK_LINES + 3]
 
 
 def test_features_of_parquet_files_come_as_numbers_where_all_are(tmp_path: Path) -> None:

@@ -50,7 +50,9 @@ def a_state(known: int, masses: list[float] | None = None) -> str:
         }
     )
     plain = a_snapshot(contract, some_nodes(2, max(known, 1), 20 * max(known, 1)))
-    identities = [list(one) for one in published_identities(a_lineage(plain))] if known else []
+    identities = (
+        [list(cluster) for cluster in published_identities(a_lineage(plain))] if known else []
+    )
     snapshot = Snapshot(**{**vars(plain), "known": known, "identities": identities})
     if masses is not None:
         snapshot = replace(snapshot, arrays={**snapshot.arrays, "centre_weight": np.array(masses)})

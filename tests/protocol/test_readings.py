@@ -55,14 +55,14 @@ def decoded(one: Record, width: int = WIDTH) -> tuple[float | None, list[float]]
 
 def assert_taken_as_decoded(records: Sequence[Record]) -> Batch:
     intake = decode_batch(records, WIDTH)
-    expected = [(one.offset, decoded(one)) for one in records]
+    expected = [(record.offset, decoded(record)) for record in records]
     taken = [
         (offset, (time, row))
         for (_, offset), time, row in zip(
             intake.places, intake.times, intake.values.tolist(), strict=True
         )
     ]
-    assert taken == [each for each in expected if each[1] is not None]
+    assert taken == [record for record in expected if record[1] is not None]
     assert [rejected.record.offset for rejected in intake.rejected] == [
         n for n, found in expected if found is None
     ]
@@ -74,8 +74,8 @@ def assert_taken_alike_from_a_log(records: Sequence[Record], intake: Batch) -> N
     """The embedded log gives records by column."""
     with TemporaryDirectory() as folder, closing(SqliteLog(Path(folder) / "readings.db")) as log:
         log.ensure("readings")
-        for one in records:
-            log.publish("readings", one.value, one.key, one.headers)
+        for record in records:
+            log.publish("readings", record.value, record.key, record.headers)
         log.flush()
         with patch("shoal.transports.sqlite.records.FEW_RECORDS", 10**6):
             one_by_one, _ = log.read("readings", {0: 0}, 10_000)
@@ -83,15 +83,17 @@ def assert_taken_alike_from_a_log(records: Sequence[Record], intake: Batch) -> N
             stored, _ = log.read("readings", {0: 0}, 10_000)
         log.ensure("batches")
         for headers, same in groupby(records, lambda one: one.headers):
-            log.publish_batch("batches", batch_of([one.value or b"" for one in same], headers), 0)
+            log.publish_batch(
+                "batches", batch_of([record.value or b"" for record in same], headers), 0
+            )
         log.flush()
         in_batches, _ = log.read("batches", {0: 0}, 10_000)
-    assert [(one.value, one.headers) for one in in_batches] == [
-        (one.value or b"", one.headers) for one in one_by_one
+    assert [(record.value, record.headers) for record in in_batches] == [
+        (record.value or b"", record.headers) for record in one_by_one
     ]
     assert not isinstance(one_by_one, RecordColumns)
     assert list(stored) == list(one_by_one)
-    assert isinstance(stored, RecordColumns) or not all(one.headers for one in records)
+    assert isinstance(stored, RecordColumns) or not all(record.headers for record in records)
     together = Reading.decode_many(stored, WIDTH)
     apart = Reading.decode_many(list(stored), WIDTH)
     assert together.indices.tolist() == apart.indices.tolist()
@@ -113,9 +115,11 @@ def assert_the_same(again: Batch, intake: Batch) -> None:
         intake.record_times,
     )
     assert again.values.tobytes() == intake.values.tobytes()
-    assert [one.reason for one in again.rejected] == [one.reason for one in intake.rejected]
-    assert [one.record.offset for one in again.rejected] == [
-        one.record.offset for one in intake.rejected
+    assert [rejected.reason for rejected in again.rejected] == [
+        rejected.reason for rejected in intake.rejected
+    ]
+    assert [rejected.record.offset for rejected in again.rejected] == [
+        rejected.record.offset for rejected in intake.rejected
     ]
 
 

@@ -171,9 +171,9 @@ def test_an_answer_with_other_arrays_is_rejected(name: str) -> None:
         {**arrays, name: arrays[name][..., None]},
         {**arrays, name: arrays[name] * np.nan},
     ]
-    for each in wrong:
+    for value in wrong:
         with pytest.raises(MessageRejected):
-            VALIDATOR.check_update(an_answer(arrays=each))
+            VALIDATOR.check_update(an_answer(arrays=value))
 
 
 def test_a_snapshot_needs_its_round_and_centres_where_rows_can_be() -> None:

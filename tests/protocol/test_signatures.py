@@ -58,7 +58,7 @@ def test_keys_are_read_as_they_were_written_and_by_their_owner_alone(tmp_path: P
     write_keys(file, [KEY, OTHER])
     assert read_keys(file) == [KEY, OTHER]
     assert file.stat().st_mode & 0o777 == 0o600
-    assert [each.name for each in file.parent.iterdir()] == ["attic.key"]
+    assert [path.name for path in file.parent.iterdir()] == ["attic.key"]
 
 
 @pytest.mark.parametrize(

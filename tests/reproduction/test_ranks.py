@@ -138,8 +138,8 @@ def test_a_mean_rank_is_compared_on_the_same_data_sets_and_within_the_band() -> 
         for score in ("ari", "ami", "nmi")
     ]
     results = {
-        each.keys["algorithm"]: each
-        for each in rank_results("the paper's", found, tuple(PUBLISHED), 5, True)
+        ranked.keys["algorithm"]: ranked
+        for ranked in rank_results("the paper's", found, tuple(PUBLISHED), 5, True)
     }
     # Table 3, phoneme: k-means has the ranks 3, 1, 1; here it is the first throughout.
     assert results["kmeans"].published["IID"].mean == pytest.approx(5 / 3)
@@ -150,8 +150,8 @@ def test_a_mean_rank_is_compared_on_the_same_data_sets_and_within_the_band() -> 
     assert results["ffcm"].published
     assert results["ffcm"].agrees == {}, "no band is claimed"
     few = {
-        each.keys["algorithm"]: each
-        for each in rank_results("the paper's", found, tuple(PUBLISHED), 1, True)
+        ranked.keys["algorithm"]: ranked
+        for ranked in rank_results("the paper's", found, tuple(PUBLISHED), 1, True)
     }
     assert few["kmeans"].published["IID"].sd > deviation, (
         "chance moves means over fewer trials farther"
@@ -198,13 +198,13 @@ def test_a_mean_rank_that_chance_does_not_explain_differs() -> None:
 
     def verdicts(**scores_: float) -> dict[str, bool]:
         found = [
-            comparison(each, split, score, **scores_)
-            for each in datasets
+            comparison(dataset, split, score, **scores_)
+            for dataset in datasets
             for split in FCAC_SPLITS
             for score in ("ari", "ami", "nmi")
         ]
         results = rank_results("the paper's", found, tuple(PUBLISHED), 5, True)
-        return {str(each.keys["algorithm"]): all(each.agrees.values()) for each in results}
+        return {str(result.keys["algorithm"]): all(result.agrees.values()) for result in results}
 
     assert not verdicts(**order)["mufc"], (
         "the second throughout; 2.96 and 2.48 are printed, and 3 deviations are 0.85"
@@ -213,7 +213,7 @@ def test_a_mean_rank_that_chance_does_not_explain_differs() -> None:
 
 
 def test_an_algorithm_that_does_not_take_all_data_is_ranked_on_what_all_take() -> None:
-    everywhere = [comparison(each, "iid", kmeans=0.1, fcm=0.2) for each in ("narrow", "wide")]
+    everywhere = [comparison(width, "iid", kmeans=0.1, fcm=0.2) for width in ("narrow", "wide")]
     found = [everywhere[0]._replace(values={**everywhere[0].values, "dbscan": 0.3}), everywhere[1]]
     groups = {group.name: group for group in groups_of(found, ("kmeans", "fcm", "dbscan"))}
     assert {name: list(group.members) for name, group in groups.items()} == {
@@ -244,14 +244,14 @@ def test_an_algorithm_without_a_score_somewhere_is_not_ranked() -> None:
 
 
 def test_the_scopes_are_the_two_scenarios_both_each_noise_and_all() -> None:
-    assert [each.name for each in scopes((None, 15.0))] == [
+    assert [scope.name for scope in scopes((None, 15.0))] == [
         "IID",
         "non-IID",
         "both",
         "epsilon 15",
         "all",
     ]
-    assert [each.name for each in scopes((15.0,))] == ["epsilon 15"]
+    assert [scope.name for scope in scopes((15.0,))] == ["epsilon 15"]
 
 
 def test_every_installed_clustering_algorithm_is_a_contestant() -> None:
@@ -419,7 +419,11 @@ def test_the_report_has_the_papers_algorithms_on_all_data_and_all_of_them_on_all
 ) -> None:
     monkeypatch.setattr(ranks_command, "LARGE_DATASETS", ("pendigits",))
     monkeypatch.setattr(ranks_command, "NOISE_DATASETS", ("phoneme",))
-    chosen = {name: each for name, each in contestants().items() if name in {*PUBLISHED, "fcm"}}
+    chosen = {
+        name: contestant
+        for name, contestant in contestants().items()
+        if name in {*PUBLISHED, "fcm"}
+    }
     monkeypatch.setattr(ranks_command, "contestants", lambda: chosen)
     options = ReportOptions(folder, folder, 1, 1, quick=False, store=folder / "trials")
     chapter = ranks_command.STUDY.chapter(options)

@@ -228,7 +228,7 @@ def test_the_published_figures_of_the_results_are_those_of_the_experiment(name: 
         keys = {
             key: value for key, value in row.items() if key not in {"dataset", "split", *NOT_KEYS}
         }
-        split = next(each for each in get_args(Split) if each == row["split"])
+        split = next(kind for kind in get_args(Split) if kind == row["split"])
         synthetic = experiment.synthetic.get(row["dataset"])
         clients = (
             synthetic.clients if synthetic else plan_clients(row["dataset"], split, experiment)

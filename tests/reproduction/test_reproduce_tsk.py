@@ -116,11 +116,11 @@ def test_few_trials_come_near_the_papers_error(data_folder: Path, name: str, ban
     paper = [tsk.run(setting(path, name, "merged", "gradient"), trial) for trial in range(3)]
     sums = [tsk.run(setting(path, name, "sums", "least_squares"), trial) for trial in range(3)]
     printed = tsk.published(setting(path, name, "merged", "gradient"))["mse_fm"].mean
-    assert np.mean([one["mse_fm"] for one in paper]) == pytest.approx(printed, abs=band)
-    assert np.mean([one["mse_fm"] for one in sums]) < printed + band
+    assert np.mean([row["mse_fm"] for row in paper]) == pytest.approx(printed, abs=band)
+    assert np.mean([row["mse_fm"] for row in sums]) < printed + band
     for found in (paper, sums):
-        assert np.mean([one["gain"] for one in found]) > 0
-    assert all(3 <= one["rules"] <= 20 for one in paper)
+        assert np.mean([row["gain"] for row in found]) > 0
+    assert all(3 <= row["rules"] <= 20 for row in paper)
 
 
 def test_the_printed_means_are_those_of_three_clients() -> None:

@@ -70,7 +70,7 @@ def test_the_other_rows_of_table_1_are_within_their_bands(
 
 def case(name: str, average: str, local: str, trials: int = 3) -> dict[str, float]:
     each = [run_case(name, average, local, trial) for trial in range(trials)]
-    return {measure: float(np.mean([one[measure] for one in each])) for measure in each[0]}
+    return {measure: float(np.mean([clients[measure] for clients in each])) for measure in each[0]}
 
 
 def test_case_1_avg1_pulls_a_centre_in_when_clients_fit_alone_and_not_when_they_take_one_step() -> (
@@ -98,9 +98,13 @@ def test_case_2_has_the_published_errors_and_avg2_is_nearer_to_the_centres_than_
     for average, local in (("central", "-"), ("avg1", "fit"), ("avg2", "fit")):
         found = [run_case("case2", average, local, trial) for trial in range(10)]
         printed_gap, within, outside = published.FFCM["case2"][average]
-        assert np.mean([each["within"] for each in found]) == pytest.approx(within, abs=0.05)
-        assert np.mean([each["outside"] for each in found]) == pytest.approx(outside, abs=0.5)
-        gaps[average] = float(np.median([each["gap"] for each in found]))
+        assert np.mean([measures["within"] for measures in found]) == pytest.approx(
+            within, abs=0.05
+        )
+        assert np.mean([measures["outside"] for measures in found]) == pytest.approx(
+            outside, abs=0.5
+        )
+        gaps[average] = float(np.median([measures["gap"] for measures in found]))
         if average != "central":
             assert gaps[average] == pytest.approx(printed_gap, abs=0.4)
     assert gaps["avg2"] < gaps["avg1"] - 1

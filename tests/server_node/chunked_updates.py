@@ -25,7 +25,8 @@ def in_chunks(update: Update, nodes_each: int = 9) -> list[Update]:
         + nodes_each * node
     )
     chunks = [
-        one.update for one in encode_update(update, load_algorithm(update.algorithm).update, record)
+        chunk.update
+        for chunk in encode_update(update, load_algorithm(update.algorithm).update, record)
     ]
     assert len(chunks) > 2
     return chunks

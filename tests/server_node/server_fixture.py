@@ -118,7 +118,9 @@ class ServerFixture:
     def snapshots(self) -> list[Snapshot]:
         records = self.records_in(self.contract.snapshots_topic)
         return [
-            Snapshot.decode(one.value, one.headers) for one in records if not is_for_servers(one)
+            Snapshot.decode(record.value, record.headers)
+            for record in records
+            if not is_for_servers(record)
         ]
 
     def rejected(self) -> dict[bytes, Record]:

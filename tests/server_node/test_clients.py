@@ -289,11 +289,11 @@ def test_an_older_process_that_publishes_something_new_after_a_newer_one_is_foun
     )
     restored = Clients()
     restored.restore(unpack(pack(clients.state())))
-    for each in (clients, restored):
-        assert each.take("attic", 6, 1, 1e9, marked(2))
-        assert not each.take_copy(), "these two are known"
-        assert each.take("attic", 7, 1, 1e9, marked(1))
-        assert each.take_copy()
+    for known in (clients, restored):
+        assert known.take("attic", 6, 1, 1e9, marked(2))
+        assert not known.take_copy(), "these two are known"
+        assert known.take("attic", 7, 1, 1e9, marked(1))
+        assert known.take_copy()
     clients.forget("attic")
     assert clients.copies("clusters") == []
 

@@ -109,7 +109,9 @@ def test_identities_from_before_a_rebuild_have_no_centre_in_a_smaller_model() ->
     ClusterMonitoring(metrics, resolve(contract)).clusters(
         "fcac", view, Lineage(6, clusters=known, of_number={0: 4, 2: 5})
     )
-    [centres] = (one for one in metrics.registry.collect() if one.name == "shoal_cluster_centre")
+    [centres] = (
+        family for family in metrics.registry.collect() if family.name == "shoal_cluster_centre"
+    )
     assert {sample.labels["cluster"] for sample in centres.samples} == {"4"}
 
 
@@ -135,9 +137,9 @@ def test_the_newest_births_and_ends_of_clusters_are_metrics_with_their_times(
     ]
     # The updates of the tests are a second later than their newest reading, whose time it is.
     expected = {
-        (one.model, one.kind, str(one.cluster), one.text): one.at - 1
-        for one in events
-        if one.kind == "birth"
+        (event.model, event.kind, str(event.cluster), event.text): event.at - 1
+        for event in events
+        if event.kind == "birth"
     }
     with site.server() as server:
         assert samples(server, "shoal_cluster_event_timestamp_seconds") == expected, (
@@ -213,5 +215,5 @@ def samples(server: ServerNode, name: str) -> dict[tuple[str, ...], float]:
     """The values of the labels of each series of a metric -> its value."""
     for family in server.metrics.registry.collect():
         if family.name == name:
-            return {tuple(one.labels.values()): one.value for one in family.samples}
+            return {tuple(sample.labels.values()): sample.value for sample in family.samples}
     return {}

@@ -111,8 +111,8 @@ def event(place: int, kind: str = "birth", **other: Any) -> ClusterEventMessage:
 
 def publish(config: Config, *events: ClusterEventMessage) -> None:
     with closing(open_log(config.log)) as log:
-        for each in events:
-            log.publish(config.contract.events_topic, each.encode(), b"rooms", each.headers())
+        for event in events:
+            log.publish(config.contract.events_topic, event.encode(), b"rooms", event.headers())
         log.flush()
 
 
@@ -277,7 +277,7 @@ def test_a_rule_matches_events_that_meet_all_its_conditions(
         event(2, "quiet", share=0.7, name="night"),
         event(3, "gone", share=0.1, cluster=4),
     ]
-    assert [each.version for each in given if Rule(name="r", **rule).matches(each)] == matching
+    assert [event.version for event in given if Rule(name="r", **rule).matches(event)] == matching
 
 
 def test_rules_are_read_from_their_file(tmp_path: Path, receiver: Receiver) -> None:
@@ -425,7 +425,7 @@ def test_the_command_lists_and_forwards(tmp_path: Path, receiver: Receiver) -> N
     file = str(tmp_path / "office.toml")
     listed = CliRunner().invoke(events_command, ["list", "--config", file])
     assert (listed.exit_code, listed.stdout) == (0, "")
-    assert listed.stderr == "No events: no client has published an update.\n"
+    assert listed.stderr.startswith("No events: no client ")
     publish(config, event(1, text='cluster 1 "night" was born'), event(2, "quiet"))
     listed = CliRunner().invoke(events_command, ["list", "--config", file])
     assert listed.output.splitlines()[0] == '2001-09-09T01:46:40Z rooms cluster 1 "night" was born'

@@ -121,12 +121,15 @@ def test_readings_are_counted_into_the_bins_of_their_times_by_cluster_and_by_cli
     site.run()
     fine = bins_of(site)
     coarse = bins_of(site, COARSE_S)
-    assert [(one.start - START, readings_in(one)) for one in fine] == [
+    assert [(history_bin.start - START, readings_in(history_bin)) for history_bin in fine] == [
         (0, 120),
         (300, 40),
         (1800, 40),
     ]
-    assert [(one.start - START, readings_in(one)) for one in coarse] == [(0, 160), (1800, 40)]
+    assert [(history_bin.start - START, readings_in(history_bin)) for history_bin in coarse] == [
+        (0, 160),
+        (1800, 40),
+    ]
     assert pairs(fine[0].clients) == [(0, 80), (1, 40)]
     assert sum(readings for *_, readings in triples(fine[0].cells)) == 120
     assert triples(coarse[0].cells) == [], (
@@ -155,10 +158,10 @@ def test_the_readings_of_an_update_spread_over_the_time_that_they_span(tmp_path:
     moments = [n * 39 * hour // (PARTS_MAX - 1) // COARSE_S * COARSE_S for n in range(PARTS_MAX)]
     before, *counted = bins_of(site, COARSE_S)
     assert (before.start - START, readings_in(before)) == (-COARSE_S, 200)
-    assert [one.start - START for one in counted] == moments
+    assert [history_bin.start - START for history_bin in counted] == moments
     assert sum(map(readings_in, counted)) == 40
     # The readings of each cluster are divided evenly, and rounded.
-    assert all(3 <= readings_in(one) <= 7 for one in counted)
+    assert all(3 <= readings_in(history_bin) <= 7 for history_bin in counted)
     site.send(updates[1])
     site.run()
     days = bins_of(site, DAY_S)
@@ -179,8 +182,8 @@ def test_readings_fall_to_the_known_clusters_once_there_are_some(tmp_path: Path)
     bins = bins_of(site)
     assert known
     assert sum(map(readings_in, bins)) == 1600
-    for one in bins:
-        assert {identity for identity, _ in pairs(one.clusters)} <= known | {NO_CLUSTER}
+    for history_bin in bins:
+        assert {identity for identity, _ in pairs(history_bin.clusters)} <= known | {NO_CLUSTER}
     assert sum(readings for identity, readings in pairs(bins[0].clusters) if identity in known), (
         "the first ones waited for the first cluster"
     )
@@ -223,11 +226,11 @@ def test_a_time_in_the_future_counts_as_now_and_one_before_1970_has_a_bin_too(
     site.clock.now = START + 7200.0
     site.send(*updates_at(site, START + 1e8, client="cellar"))
     site.run()
-    assert [one.start for one in bins_of(site)] == [START + 7200]
+    assert [history_bin.start for history_bin in bins_of(site)] == [START + 7200]
     early = site_in(tmp_path / "early")
     early.send(*updates_at(early, *[-1.0] * 5))
     early.run()
-    assert [one.start for one in bins_of(early)] == [-300]
+    assert [history_bin.start for history_bin in bins_of(early)] == [-300]
 
 
 def test_the_rows_behind_the_answers_of_a_model_in_rounds_are_counted_too(tmp_path: Path) -> None:
@@ -239,8 +242,10 @@ def test_the_rows_behind_the_answers_of_a_model_in_rounds_are_counted_too(tmp_pa
     found = recent_history(reader, "heaps")
     assert found is not None
     assert found.shares
-    for one in bins:
-        assert readings_in(one) == sum(readings for _, readings in pairs(one.clients))
+    for history_bin in bins:
+        assert readings_in(history_bin) == sum(
+            readings for _, readings in pairs(history_bin.clients)
+        )
     assert {client for shares in found.feeding.values() for client, _ in shares} <= set(CLIENTS)
     shutil.rmtree(config.server.folder)
     with resumed(open_server(config, rebuild=True, clock=clock)) as server:
@@ -283,7 +288,10 @@ def test_a_server_that_is_killed_after_every_update_has_the_bins_of_one_that_is_
                     server.step()
         site.run()
         found.append(
-            [[replace(one, updates=0) for one in bins_of(site, width)] for width in BINS_KEPT]
+            [
+                [replace(history_bin, updates=0) for history_bin in bins_of(site, width)]
+                for width in BINS_KEPT
+            ]
         )
     assert found[0] == found[1]
 
@@ -296,7 +304,7 @@ def test_readings_that_come_days_late_are_added_to_the_bin_that_was_published(
     site.run()
     site.send(*updates_at(site, START + 20, client="cellar"))
     site.run()
-    assert [readings_in(one) for one in bins_of(site)][:2] == [80, 40]
+    assert [readings_in(history_bin) for history_bin in bins_of(site)][:2] == [80, 40]
 
 
 def test_bins_that_are_too_old_are_removed_from_the_log_and_from_the_file(tmp_path: Path) -> None:
@@ -307,13 +315,19 @@ def test_bins_that_are_too_old_are_removed_from_the_log_and_from_the_file(tmp_pa
     assert len(bins_of(site)) == 2
     site.send(*updates_at(site, START + 301, START + 300 + kept_s, first=3))
     site.run()
-    assert [one.start - START for one in bins_of(site)] == [300 + kept_s]
+    assert [history_bin.start - START for history_bin in bins_of(site)] == [300 + kept_s]
     assert len(bins_of(site, COARSE_S)) == 2, "coarse bins are kept for longer"
-    gone = [one.key for one in site.records_in(site.contract.history_topic) if one.value is None]
+    gone = [
+        record.key
+        for record in site.records_in(site.contract.history_topic)
+        if record.value is None
+    ]
     assert gone == [BinKey("clusters", FINE_S, START + later).encode() for later in (0, 300)]
     site.send(*updates_at(site, START, client="cellar"))
     site.run()
-    assert [one.start - START for one in bins_of(site)] == [300 + kept_s], "nor do they come back"
+    assert [history_bin.start - START for history_bin in bins_of(site)] == [300 + kept_s], (
+        "nor do they come back"
+    )
 
 
 def test_a_damaged_file_and_one_of_another_log_are_made_again_from_the_log(tmp_path: Path) -> None:
@@ -380,7 +394,7 @@ def test_a_file_that_this_user_may_not_write_ends_the_server_with_advice(
     open_folder.chmod(0o777 if case == "file in a folder that may be written" else 0o555)
     result = nodes().run_text(path, program=UNPRIVILEGED, cwd=Path("/"))
     assert result.stdout.startswith(f"SettingsError {path}: cannot be written"), result
-    assert "a file that this user may write" in result.stdout
+    assert "that this user may write" in result.stdout
 
 
 def _drop_tables(path: Path) -> None:
@@ -486,7 +500,9 @@ def test_small_bins_that_stay_lie_side_by_side_though_large_ones_between_them_ar
                 *origin, COARSE_S, COARSE_S * place, 1, counts(2, 60), counts(2, 200), []
             )
             fine = HistoryBin.of(*origin, FINE_S, FINE_S * place, 1, [], [], counts(3, CELLS_MAX))
-            records = [HistoryRecord(one.record_key, one) for one in (coarse, fine)]
+            records = [
+                HistoryRecord(history_bin.record_key, history_bin) for history_bin in (coarse, fine)
+            ]
             if place >= kept:
                 records.append(
                     HistoryRecord(
@@ -508,9 +524,9 @@ def test_foreign_records_in_the_topic_are_left_alone(tmp_path: Path) -> None:
     site.run()
     before = bins_of(site)
     (record,) = [
-        one
-        for one in site.records_in(site.contract.history_topic)
-        if one.key == before[0].record_key
+        record
+        for record in site.records_in(site.contract.history_topic)
+        if record.key == before[0].record_key
     ]
     foreign = replace(before[0], contract="0" * 32, start=START + 300)
     with site.log() as log:
@@ -542,8 +558,8 @@ def by_first_coordinate(points: Any) -> Any:
 def parts_of(*updates: WaitingUpdate) -> list[dict[int, int]]:
     """The readings of each update by identity."""
     waiting = WaitingUpdates()
-    for one in updates:
-        waiting.add(one)
+    for update in updates:
+        waiting.add(update)
     found = waiting.take(by_first_coordinate, OF_NUMBER)
     return [] if found is None else parts_in(found)
 
@@ -673,19 +689,19 @@ def an_update_that_waits(number: int, points: int) -> WaitingUpdate:
 def test_updates_that_waited_are_counted_as_each_would_have_been_alone() -> None:
     waiting = WaitingUpdates()
     updates = [an_update_that_waits(n, points) for n, points in enumerate((3, 0, 300, 1, 9))]
-    for one in updates:
-        assert not waiting.add(one)
+    for update in updates:
+        assert not waiting.add(update)
     taken = waiting.take(by_first_coordinate, OF_NUMBER)
     assert taken is not None
     assert list(zip(taken.at.tolist(), taken.clients, taken.numbers.tolist(), strict=True)) == [
-        (one.at, one.client, one.number) for one in updates
+        (update.at, update.client, update.number) for update in updates
     ]
-    assert parts_in(taken) == [parts_of(one)[0] for one in updates]
+    assert parts_in(taken) == [parts_of(update)[0] for update in updates]
     assert waiting.take(by_first_coordinate, OF_NUMBER) is None
 
 
 def test_updates_do_not_wait_in_any_number() -> None:
-    for one, most in (
+    for update, most in (
         (
             an_update_that_waits(1, POINTS_MAX)._replace(points=np.zeros((POINTS_MAX, 64))),
             COORDINATES_MAX // 64 // POINTS_MAX,
@@ -693,7 +709,7 @@ def test_updates_do_not_wait_in_any_number() -> None:
         (an_update_that_waits(1, 0), UPDATES_MAX),
     ):
         waiting = WaitingUpdates()
-        added = [waiting.add(one) for _ in range(most)]
+        added = [waiting.add(update) for _ in range(most)]
         assert not any(added[:-1])
         assert added[-1]
 
@@ -897,7 +913,7 @@ def store_of(
 ) -> HistoryReader:
     names = HistoryNames("plant", plant().digest, "clusters", list(clients), [])
     store = HistoryStore(resolve(plant()), folder / HISTORY_FILE)
-    store.apply([HistoryRecord(one.record_key, one) for one in (*bins, names)])
+    store.apply([HistoryRecord(message.record_key, message) for message in (*bins, names)])
     store.close()
     assert store.reader is not None
     return store.reader
@@ -1034,11 +1050,15 @@ def test_the_history_of_a_client_that_is_unlearned_is_removed_from_the_log_and_t
     site.run()
     requests = quarantine_records(site.contract, "cellar", "unlearn", "", START + 1e6)
     site.publish(
-        *((one.key.decode(), one.value, one.headers) for one in requests if one.key is not None)
+        *(
+            (record.key.decode(), record.value, record.headers)
+            for record in requests
+            if record.key is not None
+        )
     )
     site.run()
-    assert [one.start - START for one in bins_of(site)] == [0, 900]
-    assert [pairs(one.clients) for one in bins_of(site)] == [[(0, 40)], [(0, 40)]]
+    assert [history_bin.start - START for history_bin in bins_of(site)] == [0, 900]
+    assert [pairs(history_bin.clients) for history_bin in bins_of(site)] == [[(0, 40)], [(0, 40)]]
     names = HistoryReader(site.folder / HISTORY_FILE).names("clusters")
     assert names is not None
     assert names.clients == ["attic"]

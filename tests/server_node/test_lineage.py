@@ -344,7 +344,7 @@ def test_recent_shares_are_the_same_however_many_readings_lie_between_two_snapsh
     later = (0.9, 0.1)
     at_once = followed_shares((sum(before), earlier), (sum(since), later))
     step_by_step = followed_shares(
-        *[(one, earlier) for one in before], *[(one, later) for one in since]
+        *[(cluster, earlier) for cluster in before], *[(cluster, later) for cluster in since]
     )
     assert at_once == pytest.approx(step_by_step)
 
@@ -511,9 +511,9 @@ def dwells(
 
 def moved(events: list[ClusterEvent]) -> list[tuple[int, float | None, float | None]]:
     return [
-        (one.identity, one.dwell_before, one.dwell)
-        for one in events
-        if one.kind is EventKind.DWELL_MOVED
+        (event.identity, event.dwell_before, event.dwell)
+        for event in events
+        if event.kind is EventKind.DWELL_MOVED
     ]
 
 
@@ -535,6 +535,6 @@ def test_a_regime_that_takes_in_another_one_lasts_longer_without_an_event() -> N
 def test_known_regimes_wait_for_the_first_look_of_a_model_that_begins_again() -> None:
     known, _ = dwells(({0: 100.0, 1: 100.0}, 60))
     waiting, events = dwells(({0: 0.0}, 0), evaluated=False, before=known)
-    assert (events, [one.identity for one in waiting.known]) == ([], [0, 1])
+    assert (events, [cluster.identity for cluster in waiting.known]) == ([], [0, 1])
     _, events = dwells(({0: 0.0}, 0), before=known)
     assert kinds(structural(events)) == [(EventKind.GONE, 1, None)]

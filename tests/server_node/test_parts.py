@@ -59,14 +59,14 @@ def view_of(nodes: Floats) -> ClusteringView:
 
 def test_a_long_cluster_has_parts_with_names_of_their_own() -> None:
     parts = next_parts([], view_of(along(400)), ONE, CONTRACT, LOOK)
-    assert [one.number for one in parts] == list(range(1, len(parts) + 1))
-    assert len({one.label for one in parts}) == len(parts) >= 2
+    assert [part.number for part in parts] == list(range(1, len(parts) + 1))
+    assert len({part.label for part in parts}) == len(parts) >= 2
     warmest = max(parts, key=lambda one: one.centre[0])
     assert "temperature high" in warmest.label
     assert "°C" in warmest.text
-    assert sum(one.share for one in parts) == pytest.approx(1)
-    assert min(one.share for one in parts) >= 0.1
-    assert are_parts([list(one) for one in parts])
+    assert sum(part.share for part in parts) == pytest.approx(1)
+    assert min(part.share for part in parts) >= 0.1
+    assert are_parts([list(part) for part in parts])
 
 
 def test_a_round_cluster_has_none_as_its_halves_agree_on_nothing() -> None:
@@ -93,9 +93,11 @@ def test_numbers_and_names_go_on_from_the_parts_before(monkeypatch: pytest.Monke
     before = next_parts([], view_of(along(400)), ONE, CONTRACT, LOOK)
     moved = along(400) + np.array([0.05, -0.04])
     after = next_parts(before, view_of(moved), ONE, CONTRACT, LATER)
-    assert [(one.number, one.label) for one in after] == [(one.number, one.label) for one in before]
+    assert [(part.number, part.label) for part in after] == [
+        (part.number, part.label) for part in before
+    ]
     shifted = [
-        np.array(one.centre) - other.centre for one, other in zip(after, before, strict=True)
+        np.array(part.centre) - other.centre for part, other in zip(after, before, strict=True)
     ]
     assert np.allclose(shifted, [0.05, -0.04], atol=0.02)
     monkeypatch.setattr(forms, "PROCESS", FORMS[COMPILED])
@@ -103,13 +105,13 @@ def test_numbers_and_names_go_on_from_the_parts_before(monkeypatch: pytest.Monke
         "the same bits, and any order in memory"
     )
     other_day = next_parts(before, view_of(along(400, seed=1)), ONE, CONTRACT, LATER)
-    assert [(one.number, one.label) for one in other_day] == [
-        (one.number, one.label) for one in before
+    assert [(part.number, part.label) for part in other_day] == [
+        (part.number, part.label) for part in before
     ]
     order = np.random.default_rng(2).permutation(400)
     again = next_parts(before, view_of(moved[order]), ONE, CONTRACT, LATER)
-    assert [one._replace(centre=[], share=0) for one in again] == [
-        one._replace(centre=[], share=0) for one in after
+    assert [part._replace(centre=[], share=0) for part in again] == [
+        part._replace(centre=[], share=0) for part in after
     ]
 
 
@@ -117,14 +119,14 @@ def test_the_number_stays_until_readings_double_and_ends_where_halves_agree_no_m
     before = next_parts([], view_of(along(400)), ONE, CONTRACT, LOOK)
     round_one = view_of(round_places(400))
     kept = next_parts(before, round_one, ONE, CONTRACT, (1_100, 1_900))
-    assert [one.number for one in kept] == [one.number for one in before]
+    assert [part.number for part in kept] == [part.number for part in before]
     assert next_parts(before, round_one, ONE, CONTRACT, (1_900, 2_100)) == []
 
 
 def test_a_part_that_lost_all_readings_ends_the_parts_until_the_next_look() -> None:
     before = next_parts([], view_of(along(400)), ONE, CONTRACT, LOOK)
     lone = [*before[:-1], before[-1]._replace(centre=[0.0, 0.0])]
-    beside = [one._replace(centre=[0.5, 0.5]) for one in lone[:-1]]
+    beside = [part._replace(centre=[0.5, 0.5]) for part in lone[:-1]]
     assert (
         next_parts([*beside, lone[-1]], view_of(0.5 + 1e-3 * along(50)), ONE, CONTRACT, LATER) == []
     )
@@ -206,17 +208,17 @@ def test_a_federation_of_one_cluster_publishes_parts_labels_by_them_and_a_rebuil
         listed = Reports().clustering(status, "clusters").parts
         shows_them(browser, box)
     assert len(parts) >= 2
-    assert [one.label for one in listed] == [one.label for one in parts]
-    assert all(-10 <= one.centre[0] <= 50 for one in listed)
+    assert [part.label for part in listed] == [part.label for part in parts]
+    assert all(-10 <= part.centre[0] <= 50 for part in listed)
     warmest = max(listed, key=lambda one: one.centre[0])
     assert "warm high" in warmest.label
-    assert labelled_by(file, config, {one.title for one in parts}) > 0.98
+    assert labelled_by(file, config, {part.title for part in parts}) > 0.98
     with resumed(open_server(config, rebuild=True, clock=clock)) as server:
         while server.step():
             pass
         rebuilt = server.models()["clusters"].snapshot
         assert rebuilt is not None
-        assert [one[:2] for one in rebuilt.cluster_parts] == [one[:2] for one in parts]
+        assert [part[:2] for part in rebuilt.cluster_parts] == [part[:2] for part in parts]
 
 
 def labelled_by(file: Path, config: Config, titles: set[str]) -> float:
@@ -234,7 +236,7 @@ def labelled_by(file: Path, config: Config, titles: set[str]) -> float:
     high = [row["warm"] for row in held if "warm high" in row["part"]]
     rest = [row["warm"] for row in held if "warm high" not in row["part"]]
     assert high
-    return float(np.mean([one > np.quantile(rest, 0.5) for one in high]))
+    return float(np.mean([value > np.quantile(rest, 0.5) for value in high]))
 
 
 def shows_them(browser: Browser, box: OneBox) -> None:

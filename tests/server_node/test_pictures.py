@@ -74,14 +74,19 @@ def publish(config: Config, clusters: int, *bins: HistoryBin) -> None:
     plain = a_snapshot(
         contract, some_nodes(2, clusters, 20 * clusters), model=contract.models[0].name
     )
-    identities = [list(one) for one in published_identities(a_lineage(plain))]
+    identities = [list(cluster) for cluster in published_identities(a_lineage(plain))]
     snapshot = Snapshot(**{**vars(plain), "identities": identities})
     with closing(open_log(config.log)) as log:
         log.publish(
             contract.snapshots_topic, snapshot.encode(), snapshot.model.encode(), Snapshot.headers()
         )
-        for one in bins:
-            log.publish(contract.history_topic, one.encode(), one.record_key, HistoryBin.headers())
+        for history_bin in bins:
+            log.publish(
+                contract.history_topic,
+                history_bin.encode(),
+                history_bin.record_key,
+                HistoryBin.headers(),
+            )
         log.flush()
 
 
@@ -142,7 +147,7 @@ def test_values_of_a_category_stand_along_its_chart_by_their_names(
     publish(config, 2, a_bin(config, START, {1: 10}))
     out = tmp_path / "overview.svg"
     assert run(file, "--out", str(out)).exit_code == 0
-    assert {"closed", "half open", "wide open"} <= {each.strip() for each in texts(out).split("  ")}
+    assert {"closed", "half open", "wide open"} <= {text.strip() for text in texts(out).split("  ")}
 
 
 def test_the_features_drawn_are_those_that_set_clusters_apart() -> None:
@@ -161,7 +166,9 @@ def test_the_features_drawn_are_those_that_set_clusters_apart() -> None:
     nodes[:, 5] += np.tile(np.linspace(0, 0.3, 20), 2) + np.repeat([0.0, 0.1], 20)
     view = ClusteringView.from_nodes(nodes, np.ones(40), np.repeat([0, 1], 20))
     described = describe(view, contract.contract)
-    clusters = [PicturedCluster(n, "", n, True, 0.5, n, one) for n, one in described.items()]
+    clusters = [
+        PicturedCluster(n, "", n, True, 0.5, n, description) for n, description in described.items()
+    ]
     picture = Picture(contract, cast("Any", None), view, clusters, None)
     assert distinct_features(picture)[:2] == [7, 5]
     assert distinct_features(picture, clusters[1])[:2] == [7, 5]

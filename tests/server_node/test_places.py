@@ -99,12 +99,12 @@ def test_the_mean_place_of_an_updates_points_stands_for_its_readings_in_a_cluste
     assert placed(recorder, 2) == [], "the newest bin of each width is not over"
     fine, coarse = ended(recorder, 2)
     assert (fine.width_s, coarse.width_s) == (FINE_S, PLACES_S)
-    for one in (fine, coarse):
+    for history_bin in (fine, coarse):
         # 40 readings at (.25, .5), 60 at (.2, .2); 40 at (.9, 1); the 20 of no known cluster lie
         # nowhere.
         expected = [[10, 2200, 3200, 100], [11, 9000, 10_000, 40]]
-        assert one.place_table().tolist() == expected
-        assert triples(one.cells) == [(0, -1, 20), (0, 10, 40), (0, 11, 40), (1, 10, 60)]
+        assert history_bin.place_table().tolist() == expected
+        assert triples(history_bin.cells) == [(0, -1, 20), (0, 10, 40), (0, 11, 40), (1, 10, 60)]
 
 
 def test_updates_fall_into_the_bins_of_their_newest_readings_in_any_batches() -> None:
@@ -119,13 +119,18 @@ def test_updates_fall_into_the_bins_of_their_newest_readings_in_any_batches() ->
         bins = {}
         for first in range(0, len(updates), batch):
             counted(recorder, *updates[first : first + batch])
-            bins |= {one.key: replace(one, updates=0) for one in placed(recorder, first)}
-        bins |= {one.key: replace(one, updates=0) for one in ended(recorder, 40)}
+            bins |= {
+                history_bin.key: replace(history_bin, updates=0)
+                for history_bin in placed(recorder, first)
+            }
+        bins |= {
+            history_bin.key: replace(history_bin, updates=0) for history_bin in ended(recorder, 40)
+        }
         found.append(bins)
     assert found[0] == found[1] == found[2]
     assert [key.start - EVEN for key in found[0] if key.width_s == PLACES_S] == [0]
     assert {key.start for key in found[0] if key.width_s == FINE_S} == {
-        int(one.at // FINE_S * FINE_S) for one in updates
+        int(update.at // FINE_S * FINE_S) for update in updates
     }
 
 
@@ -142,7 +147,9 @@ def test_a_bin_goes_on_from_its_state_and_from_what_was_published(tmp_path: Path
     counted(saved, other)
     assert ended(saved, 2) == expected
     with closing(HistoryStore(resolve(plant()), tmp_path / HISTORY_FILE)) as store:
-        store.apply([HistoryRecord(each.record_key, each) for each in ended(first, 1)])
+        store.apply(
+            [HistoryRecord(history_bin.record_key, history_bin) for history_bin in ended(first, 1)]
+        )
         again = a_recorder(store)
         counted(again, one, other)
         assert ended(again, 2) == expected, "what a published bin holds is not counted again"
@@ -215,7 +222,7 @@ def test_a_server_that_is_killed_or_rebuilt_has_the_places_of_one_that_is_not(
         site.run()
         found.append(
             [
-                [replace(one, updates=0) for one in places_of(site.folder, width)]
+                [replace(history_bin, updates=0) for history_bin in places_of(site.folder, width)]
                 for width in WITH_PLACES
             ]
         )

@@ -91,7 +91,7 @@ def test_an_answer_that_waits_is_the_same_part_of_all_checkpoints() -> None:
     after = participation.state()
     assert after["received"]["clients"] == ["attic", "cellar"]
     parts = zip(before["received"]["stats"], after["received"]["stats"], strict=True)
-    assert all(one is again and isinstance(one, StoredPart) for one, again in parts)
+    assert all(part is again and isinstance(part, StoredPart) for part, again in parts)
     restored = restore_participation(unpack(pack(after)))
     assert restored.received_bytes == participation.received_bytes
     assert pack(restored.state()) == pack(after)

@@ -36,10 +36,7 @@ def test_a_federation_without_clients_reopens_its_round_ever_more_rarely() -> No
     versions = [snapshot.version for snapshot in harness.published]
     assert versions == [1, 2, 3, 4]
     assert not harness.model.pending
-    assert (
-        harness.model.status().waiting_for
-        == "Clients have been asked for answers; the first round has not closed yet."
-    )
+    assert "first round has not closed" in harness.model.status().waiting_for
     assert harness.model.status().rounds is not None
 
 

@@ -69,7 +69,9 @@ def test_a_late_answer_to_an_earlier_epoch_is_too_late_and_one_of_the_same_epoch
     sample = harness.metrics.registry.get_sample_value
     assert sample("shoal_round_answers_total", {"model": "heaps", "result": "too_late"}) == 1
     before = next(
-        one for one in reversed(harness.published) if one.round == (harness.newest.round or 0) - 1
+        snapshot
+        for snapshot in reversed(harness.published)
+        if snapshot.round == (harness.newest.round or 0) - 1
     )
     if epoch(before.arrays) == epoch(harness.newest.arrays):
         assert harness.answer("garden", SITES["garden"], before)

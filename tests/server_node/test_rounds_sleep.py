@@ -116,8 +116,8 @@ def test_a_restart_at_any_moment_changes_nothing() -> None:
         (s.version, s.round, s.round_request) for s in ends[1]
     ]
     assert all(
-        np.array_equal(one.arrays["centre"], two.arrays["centre"])
-        for one, two in zip(*ends, strict=True)
+        np.array_equal(end.arrays["centre"], two.arrays["centre"])
+        for end, two in zip(*ends, strict=True)
     )
 
 

@@ -219,7 +219,7 @@ def test_single_nodes_that_come_and_go_start_no_model_anew() -> None:
 def test_every_model_has_its_own_seed() -> None:
     contract = resolve(agreed(4))
     model = contract.models["heaps"]
-    hints = [init_hint_for(contract, one, None) for one in (model, replace(model))]
+    hints = [init_hint_for(contract, configured, None) for configured in (model, replace(model))]
     assert hints[0] is not None
     assert hints[1] is not None
     assert hints[0].seed == hints[1].seed

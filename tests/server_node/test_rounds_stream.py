@@ -89,6 +89,6 @@ def test_with_few_clients_of_different_clusters_decay_and_cache_halve_the_error_
 ) -> None:
     seeds = range(6)
     fresh, states_of = (
-        [error_of(each, seed, late) for seed in seeds] for each in ("fresh", between)
+        [error_of(start, seed, late) for seed in seeds] for start in ("fresh", between)
     )
     assert np.mean(states_of) <= np.mean(fresh) / 2, (fresh, states_of)

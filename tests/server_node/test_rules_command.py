@@ -73,7 +73,7 @@ def test_the_rules_are_printed_as_sentences_with_the_units_below(ended: Path) ->
         assert sentence.startswith("if warm is ")
         assert " then damp = " in sentence
         assert sentence.endswith(" % of the rows)") or sentence.endswith("% of the rows)")
-    assert units.startswith("warm in °C, damp in %; predictions are off by ")
+    assert units.startswith("warm in °C, damp in %; ")
 
 
 def test_with_json_the_numbers_come_in_full(ended: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_model_without_rules_and_one_without_a_snapshot_are_errors_with_advice
     fresh = create_rounds_federation(tmp_path, MODELS)
     early = run("--config", fresh)
     assert isinstance(early.exception, SettingsError)
-    assert "no snapshot yet; run `shoal server` and clients first" in str(early.exception)
+    assert "run `shoal server` and clients first" in str(early.exception)
     text = fresh.read_text(encoding="utf-8")
     fresh.write_text(
         text.replace(
@@ -108,15 +108,14 @@ def test_shoal_check_names_the_target_and_refuses_one_that_is_no_feature(
     ended: Path, tmp_path: Path
 ) -> None:
     shown = CliRunner().invoke(check, [str(ended)])
-    assert "predicts    damp  (other models learn it as any feature)" in shown.stdout.splitlines()
+    assert "\npredicts    damp  " in shown.stdout
     wrong = tmp_path / "wrong.toml"
     wrong.write_text(
         ended.read_text(encoding="utf-8").replace('target = "damp"', 'target = "light"'), "utf-8"
     )
     refused = CliRunner().invoke(check, [str(wrong)])
-    assert "models.damp: target = 'light' is no feature; there are: warm, damp" in str(
-        refused.exception
-    )
+    assert "models.damp: target = 'light' is no feature" in str(refused.exception)
+    assert str(refused.exception).endswith("warm, damp")
 
 
 def test_one_feature_cannot_be_predicted_from_others(tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def test_a_memory_that_is_too_small_is_logged_once_and_told_on_the_page(
     assert fields["model"] == "clusters"
     assert 20 < fields["places"] <= 48
     assert fields["clusters"] < 10
-    assert "the memory at its limit tells" in state
+    assert "memory at its limit tells" in state
     assert "raise the option growth_max" in state
 
 
@@ -198,8 +198,8 @@ def test_identities_survive_a_restart(site: ServerFixture) -> None:
     assert any(before.of_node[node] == after.of_node[node] for node in shared)
     assert after.next_identity >= before.next_identity
     both = [
-        (before.clusters[one], after.clusters[one])
-        for one in before.clusters.keys() & after.clusters.keys()
+        (before.clusters[cluster], after.clusters[cluster])
+        for cluster in before.clusters.keys() & after.clusters.keys()
     ]
     assert all(earlier.since == later.since for earlier, later in both), (
         "what stays is as old as it was"
@@ -236,7 +236,9 @@ def test_a_name_travels_with_its_cluster_and_survives_a_restart_and_a_rebuild(
         assert repeated == 0, "a name is no update"
     assert [record.getMessage() for record in caplog.records].count("name_requested") == 1
     snapshot = site.snapshots()[-1]
-    assert "night" in {one.name for one in snapshot.cluster_identities if one.identity == identity}
+    assert "night" in {
+        cluster.name for cluster in snapshot.cluster_identities if cluster.identity == identity
+    }
     events = [
         ClusterEventMessage.decode(record.value)
         for record in site.records_in(contract.events_topic)
@@ -253,7 +255,7 @@ def test_a_name_travels_with_its_cluster_and_survives_a_restart_and_a_rebuild(
         lineage = server.status().models["clusters"].lineage
         assert lineage.clusters[identity].name == "night"
         assert [cluster.identity for cluster in lineage.known] == sorted(
-            {one[1] for one in snapshot.identities}
+            {identity[1] for identity in snapshot.identities}
         )
     again = [
         ClusterEventMessage.decode(record.value)

@@ -31,7 +31,7 @@ def test_a_server_without_updates_publishes_nothing(site: ServerFixture) -> None
     assert site.snapshots() == []
     assert status.ready
     assert status.models["clusters"].snapshot is None
-    assert "No client has sent an update yet" in status.models["clusters"].waiting_for
+    assert "No client has sent" in status.models["clusters"].waiting_for
     assert status.clients == []
 
 

@@ -103,7 +103,7 @@ def test_the_onnx_model_gives_the_labels_of_predict(name: str) -> None:
     )
     clusters, identities = labels(model, readings)
     assert clusters == expected.tolist()
-    assert identities == [lineage.of_number.get(one, -1) for one in expected.tolist()]
+    assert identities == [lineage.of_number.get(identity, -1) for identity in expected.tolist()]
     assert len(set(clusters)) > 1
     assert labels(model, readings[:0]) == ([], [])
 
@@ -223,7 +223,7 @@ def test_a_table_of_nodes_has_units_names_and_the_version() -> None:
     ]
     np.testing.assert_allclose(table["humidity"].to_numpy(), 100 * newest.arrays["weight"][:, 1])
     assert table["identity"].to_pylist() == [
-        lineage.of_number[one] for one in table["cluster"].to_pylist()
+        lineage.of_number[identity] for identity in table["cluster"].to_pylist()
     ]
 
 

@@ -53,7 +53,7 @@ def test_a_faulty_client_is_found_in_few_rounds_wherever_it_is_and_no_other_is_l
         for _ in range(n.bit_length()):
             suspects.absorbed(suspects.chosen(answers(clients), least))
         assert suspects.chosen(answers(clients), least) == [
-            one for one in clients if one != clients[place]
+            client for client in clients if client != clients[place]
         ]
     assert most <= 3 * n.bit_length()
 

@@ -62,7 +62,9 @@ def names_over(
                 bins.append(
                     HistoryBin.of("plant", plant().digest, "clusters", COARSE_S, start, 1, *tables)
                 )
-            store.apply([HistoryRecord(one.record_key, one) for one in bins])
+            store.apply(
+                [HistoryRecord(history_bin.record_key, history_bin) for history_bin in bins]
+            )
             given = dict(watch.look(store, "clusters", MONDAY + (day + 1) * DAY_S, given))
             found.append(given)
     return found
@@ -102,7 +104,7 @@ def slow(seed: int) -> Chance:
 
 def bursts(seed: int) -> Chance:
     """Hours in which all readings fall to a cluster that has none else, every other day."""
-    begins = {int(one) for one in np.random.default_rng(seed).integers(0, 60 * HOURS, 30)}
+    begins = {int(begin) for begin in np.random.default_rng(seed).integers(0, 60 * HOURS, 30)}
     return lambda day, hour: float(any(day * HOURS + hour - back in begins for back in range(3)))
 
 
@@ -189,7 +191,7 @@ def test_a_server_names_its_clusters_by_the_time_keeps_that_and_publishes_it(
         site.send(*updates)
         site.run()
     (*_, snapshot) = site.snapshots()
-    assert {one.time for one in snapshot.cluster_identities} == {
+    assert {cluster.time for cluster in snapshot.cluster_identities} == {
         "by day",
         "in the evening or at night",
     }
@@ -201,10 +203,12 @@ def test_a_server_names_its_clusters_by_the_time_keeps_that_and_publishes_it(
         found = Reports().clustering(status, "clusters").clusters
         assert model.snapshot is not None
         view = algorithm.view(model.snapshot.arrays)
-    assert {one.label.rsplit(", ")[-1] for one in found} == {
+    assert {cluster.label.rsplit(", ")[-1] for cluster in found} == {
         "mostly by day",
         "mostly in the evening or at night",
     }
-    assert all(text.endswith(("fall by day", "at night")) for text in (one.text for one in found))
+    assert all(
+        text.endswith(("fall by day", "at night")) for text in (cluster.text for cluster in found)
+    )
     alone = describe(view, site.contract, {0: "at night"})
     assert alone[0].label.endswith(", mostly at night")

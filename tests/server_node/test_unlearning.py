@@ -195,13 +195,13 @@ def test_a_log_without_its_beginning_refuses_and_says_what_to_do(tmp_path: Path)
         site.run()
     refused = run_shoal(tmp_path, "unlearn", "cellar")
     assert refused.returncode == 4
-    assert "the log no longer begins at its first update" in refused.stderr
+    assert "begins at its first update" in refused.stderr
     assert "shoal quarantine" in refused.stderr
     before = site.run()
     ask(site, "cellar", "unlearn")
     assert site.run() == before, "a server that reads such a request keeps the model"
     with site.server() as server:
-        assert [one.client for one in server.status().quarantined] == ["cellar"]
+        assert [client.client for client in server.status().quarantined] == ["cellar"]
 
 
 def test_the_command_unlearns(tmp_path: Path) -> None:

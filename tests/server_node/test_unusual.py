@@ -4,6 +4,7 @@ after a restart."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -83,7 +84,7 @@ def a_watch(past: Past) -> UnusualWatch:
 
 
 def test_usual_weeks_report_no_more_than_was_asked_for(past: Past) -> None:
-    begun = [one for one in past.found if one.unusual]
+    begun = [finding for finding in past.found if finding.unusual]
     assert len(begun) <= 2, "in three weeks, at one a month"
     watch = a_watch(past)
     assert watch.added_up > LEARNT_BINS
@@ -96,8 +97,8 @@ def test_a_shift_is_reported_soon_and_once_names_its_cluster_and_ends(past: Past
     found = {}
     for place in range(LEARNT, LEARNT + 6 * DAY):
         moved = 0.5 if place < LEARNT + DAY else 0.0
-        for one in look(watch, past.store, place, shares(rng, place, moved)):
-            found[place - LEARNT] = one
+        for finding in look(watch, past.store, place, shares(rng, place, moved)):
+            found[place - LEARNT] = finding
     (begun, first), (ended, last) = list(found.items())[:2]
     assert first.unusual
     assert begun <= 12, "within six hours"
@@ -115,8 +116,8 @@ def test_muted_clusters_are_left_out_and_a_lower_rate_waits_longer(past: Past) -
         watch = a_watch(past)
         for place in range(LEARNT, LEARNT + DAY):
             if any(
-                one.unusual
-                for one in look(watch, past.store, place, shares(rng, place, moved), **given)
+                finding.unusual
+                for finding in look(watch, past.store, place, shares(rng, place, moved), **given)
             ):
                 return place - LEARNT
         return None
@@ -166,25 +167,22 @@ def test_without_a_past_or_a_history_nothing_is_reported() -> None:
 
 def test_the_event_says_how_much_is_usual() -> None:
     event = ClusterEvent(EventKind.UNUSUAL, 3, share=0.62, share_before=0.08)
-    assert sentence(event, "cluster 3", None) == (
-        "cluster 3 is unusual for this time of day: 62 % of the readings, 8 % is usual"
-    )
+    text = sentence(event, "cluster 3", None)
+    assert text.startswith("cluster 3 is unusual ")
+    assert re.findall(r"\d+ %(?: is usual)?", text) == ["62 %", "8 % is usual"]
     moved = ClusterEvent(EventKind.DWELL_MOVED, 3, share=0.5, dwell=444.0, dwell_before=21.0)
-    assert (
-        sentence(moved, "cluster 3", None)
-        == "cluster 3 lasts 440 readings at a stretch, before 21 readings"
-    )
-    assert (
-        sentence(moved, "cluster 3", None, 60.0)
-        == "cluster 3 lasts 7 hours at a stretch, before 21 minutes"
-    )
+    durations = re.compile(r"\d+ [a-z]+s\b")
+    assert durations.findall(sentence(moved, "cluster 3", None)) == ["440 readings", "21 readings"]
+    timed = sentence(moved, "cluster 3", None, 60.0)
+    assert durations.findall(timed) == ["7 hours", "21 minutes"]
 
 
 def events_of(site: ServerFixture) -> list[ClusterEventMessage]:
     events = [
-        ClusterEventMessage.decode(one.value) for one in site.records_in(site.contract.events_topic)
+        ClusterEventMessage.decode(record.value)
+        for record in site.records_in(site.contract.events_topic)
     ]
-    return [one for one in events if one.kind in {"unusual", "usual_again"}]
+    return [event for event in events if event.kind in {"unusual", "usual_again"}]
 
 
 def test_a_server_publishes_the_event_sets_the_metric_and_goes_on_after_a_kill(
@@ -236,7 +234,9 @@ def test_a_server_publishes_the_event_sets_the_metric_and_goes_on_after_a_kill(
             )
             for back in range(1, 29)
         ]
-        server._history.apply([HistoryRecord(one.record_key, one) for one in days])
+        server._history.apply(
+            [HistoryRecord(history_bin.record_key, history_bin) for history_bin in days]
+        )
         for place in (3, 4, 5):
             send(place)
             while server.step():
@@ -245,10 +245,10 @@ def test_a_server_publishes_the_event_sets_the_metric_and_goes_on_after_a_kill(
         assert metric == 1.0
         assert watch.unusual
     events = events_of(site)
-    assert [one.kind for one in events] == ["unusual"]
+    assert [event.kind for event in events] == ["unusual"]
     assert events[0].share_before is not None
     assert events[0].cluster != 99, "a cluster that the model does not know"
     assert not events[0].muted
     assert events[0].share > events[0].share_before
     site.run()
-    assert {one.id for one in events_of(site)} == {events[0].id}, "found once"
+    assert {event.id for event in events_of(site)} == {events[0].id}, "found once"

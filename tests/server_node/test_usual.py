@@ -43,7 +43,7 @@ def a_bin(
 
 def found(folder: Path, *bins: HistoryBin) -> Usual:
     store = HistoryStore(resolve(CONTRACT), folder / HISTORY_FILE)
-    store.apply([HistoryRecord(one.record_key, one) for one in bins])
+    store.apply([HistoryRecord(history_bin.record_key, history_bin) for history_bin in bins])
     store.close()
     answer = usual(HistoryReader(folder / HISTORY_FILE), "fcac")
     assert answer is not None

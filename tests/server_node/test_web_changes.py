@@ -48,7 +48,7 @@ def in_order(value: Any) -> Any:
     """The order of members means nothing in JSON."""
     if isinstance(value, dict):
         return {name: in_order(value[name]) for name in sorted(value)}
-    return [in_order(each) for each in value] if isinstance(value, list) else value
+    return [in_order(entry) for entry in value] if isinstance(value, list) else value
 
 
 @pytest.mark.parametrize(

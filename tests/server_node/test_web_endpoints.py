@@ -53,7 +53,7 @@ def test_before_the_first_snapshot_every_path_responds_with_what_is_missing() ->
 def test_not_ready_while_the_log_or_the_disk_fails_and_no_path_is_shown() -> None:
     failing = client_of(a_status(a_contract(), ready=False, unavailable=True)).get("/readyz")
     assert failing.status_code == 503
-    assert "cannot be read or written at present" in failing.text
+    assert "cannot be read or written" in failing.text
     assert "/" not in failing.text
 
 
@@ -130,8 +130,8 @@ def test_a_restarted_federation_has_another_etag_at_the_same_version() -> None:
     snapshot = a_snapshot(contract, some_nodes(2, 3, 12))
     restarted = replace(snapshot, made_at=snapshot.made_at + 3600)
     etags = {
-        client_of(a_status(contract, [one])).get("/v1/snapshot").headers["etag"]
-        for one in (snapshot, restarted)
+        client_of(a_status(contract, [published])).get("/v1/snapshot").headers["etag"]
+        for published in (snapshot, restarted)
     }
     assert len(etags) == 2
 
@@ -144,7 +144,7 @@ def test_each_model_has_its_own_snapshot() -> None:
     assert client.get("/v1/snapshot?model=slow").json()["model"] == "slow"
     unknown = client.get("/v1/snapshot?model=<b>x</b>")
     assert unknown.status_code == 404
-    assert unknown.json()["detail"] == "no such model; this federation has fast, slow"
+    assert unknown.json()["detail"].endswith(" fast, slow")
 
 
 def test_a_snapshot_of_centres_only_has_one_node_per_centre() -> None:

@@ -57,7 +57,7 @@ def the_bins(contract: Any = CONTRACT) -> list[HistoryBin | HistoryNames]:
 
 def stored(folder: Path, messages: list[HistoryBin | HistoryNames]) -> HistoryReader:
     store = HistoryStore(resolve(CONTRACT), folder / HISTORY_FILE)
-    store.apply([HistoryRecord(one.record_key, one) for one in messages])
+    store.apply([HistoryRecord(message.record_key, message) for message in messages])
     store.close()
     return HistoryReader(folder / HISTORY_FILE)
 
@@ -287,8 +287,13 @@ def file(tmp_path: Path) -> Path:
     config = load_config(file)
     log = open_log(config.log)
     ensure_topics(log, config.contract, config.log)
-    for one in the_bins(config.contract):
-        log.publish(config.contract.history_topic, one.encode(), one.record_key, one.headers())
+    for history_bin in the_bins(config.contract):
+        log.publish(
+            config.contract.history_topic,
+            history_bin.encode(),
+            history_bin.record_key,
+            history_bin.headers(),
+        )
     log.flush()
     log.close()
     return file
@@ -384,9 +389,9 @@ def test_changes_are_those_of_the_command_and_spans_that_cannot_be_are_refused(
         START + 300,
         FINE_S,
     )
-    assert [(one["cluster"], one["kind"], one["share"]) for one in body["gone"]] == [
-        (2, "quiet", 0.25)
-    ]
+    assert [
+        (cluster["cluster"], cluster["kind"], cluster["share"]) for cluster in body["gone"]
+    ] == [(2, "quiet", 0.25)]
     assert (body["new"], body["moved"], body["share_moved"], body["compared"]) == ([], [], [], 0)
     assert client.get("/v1/changes").status_code == 200, "the halves of the history"
     for query in (

@@ -90,9 +90,9 @@ class Served:
     def operations(self) -> list[tuple[str, str, dict[str, Any]]]:
         """Method, path and what the document says of it."""
         return [
-            (m.upper(), path, one)
+            (m.upper(), path, method)
             for path, item in self.document["paths"].items()
-            for m, one in item.items()
+            for m, method in item.items()
         ]
 
     def check(self, operation: dict[str, Any], status: int, media_type: str, body: bytes) -> None:
@@ -121,7 +121,7 @@ def from_schema(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
     if "enum" in schema:
         return st.sampled_from(schema["enum"])
     if "anyOf" in schema:
-        return st.one_of([from_schema(one) for one in schema["anyOf"]])
+        return st.one_of([from_schema(schema_of_choice) for schema_of_choice in schema["anyOf"]])
     if isinstance(schema["type"], list):
         return st.one_of([from_schema({**schema, "type": kind}) for kind in schema["type"]])
     if schema["type"] == "object":
@@ -138,7 +138,7 @@ def from_schema(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
 
 
 def from_object(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
-    fields = {name: from_schema(one) for name, one in schema.get("properties", {}).items()}
+    fields = {name: from_schema(field) for name, field in schema.get("properties", {}).items()}
     needed = {name: fields.pop(name) for name in schema.get("required", ())}
     others = schema.get("additionalProperties")
     if not isinstance(others, dict):
@@ -151,11 +151,11 @@ def requests_of(operation: dict[str, Any]) -> st.SearchStrategy[tuple[dict[str, 
     """Parameters by name, media type of the body, and the body, half of them with a model that
     there is."""
     drawn = {}
-    for one in operation["parameters"]:
-        values = from_schema(one["schema"])
-        if one["name"] in ("model", "client"):
+    for parameter in operation["parameters"]:
+        values = from_schema(parameter["schema"])
+        if parameter["name"] in ("model", "client"):
             values = st.sampled_from(["fcac", "slow"]) | values
-        drawn[one["name"]] = values if one.get("required") else st.none() | values
+        drawn[parameter["name"]] = values if parameter.get("required") else st.none() | values
     content = operation.get("requestBody", {"content": {"": {}}})["content"]
     media = st.sampled_from(sorted(content))
     return st.tuples(
@@ -168,12 +168,12 @@ def requests_of(operation: dict[str, Any]) -> st.SearchStrategy[tuple[dict[str, 
 def send(served: Served, method: str, path: str, drawn: tuple[dict[str, Any], str, Any]) -> Any:
     parameters, media_type, value = drawn
     query = {
-        name: one
-        for name, one in parameters.items()
-        if one is not None and f"{{{name}}}" not in path
+        name: parameter
+        for name, parameter in parameters.items()
+        if parameter is not None and f"{{{name}}}" not in path
     }
-    for name, one in parameters.items():
-        path = path.replace(f"{{{name}}}", urllib.parse.quote(str(one), safe=""))
+    for name, parameter in parameters.items():
+        path = path.replace(f"{{{name}}}", urllib.parse.quote(str(parameter), safe=""))
     body = None if value is None else json.dumps(value).encode()
     headers = {"content_type": media_type} if body is not None else {}
     return served.answer(

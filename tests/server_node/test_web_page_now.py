@@ -98,7 +98,7 @@ def history(
         )
     )
     store = HistoryStore(resolve(CONTRACT), folder / HISTORY_FILE)
-    store.apply([HistoryRecord(one.record_key, one) for one in bins])
+    store.apply([HistoryRecord(history_bin.record_key, history_bin) for history_bin in bins])
     store.close()
     return HistoryReader(folder / HISTORY_FILE)
 
@@ -322,7 +322,7 @@ def test_an_alarm_that_is_on_and_a_client_with_most_of_the_readings_are_named(
 ) -> None:
     status = the_status(clients=ACTIVE)
     alarmed = replace(
-        status, models={name: replace(one, unusual=True) for name, one in status.models.items()}
+        status, models={name: replace(model, unusual=True) for name, model in status.models.items()}
     )
     past = history(tmp_path, {0: 60, 1: 40}, {0: 60, 1: 40}, clients=("roof", "yard"))
     with shown(browser, alarmed, past) as (tab, _):
@@ -448,7 +448,7 @@ def test_the_row_below_a_chosen_cluster_shows_its_histograms_before_all_others(
             " box.height])"
         )
         layers = [
-            layer for each in tab.value_of(f"{figures}.map(each => {drawn})") for layer in each
+            layer for figure in tab.value_of(f"{figures}.map(each => {drawn})") for layer in figure
         ]
         assert len(layers) == 8
         assert all(width == 28 and height > 0 for width, height in layers)
@@ -582,7 +582,7 @@ def test_clients_and_features_of_clusters_are_told_in_numbers(
         )
         words = tab.value_of(spans)
         assert len(words) == 12
-        assert all(" to " in each and ", centre " in each for each in words)
+        assert all(" to " in text and ", centre " in text for text in words)
 
 
 @pytest.mark.parametrize("clusters", [1, 60])

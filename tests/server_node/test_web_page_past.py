@@ -274,7 +274,7 @@ def test_a_short_history_has_no_overview_to_zoom_in(browser: Browser, tmp_path: 
     bins = [a_bin(NEWEST + back * FINE_S, {0: 60}, FINE_S) for back in range(5)]
     bins.append(a_bin(NEWEST, {0: 60}, COARSE_S))
     store = HistoryStore(resolve(CONTRACT), tmp_path / HISTORY_FILE)
-    store.apply([HistoryRecord(one.record_key, one) for one in bins])
+    store.apply([HistoryRecord(history_bin.record_key, history_bin) for history_bin in bins])
     store.close()
     with shown(browser, the_status(), HistoryReader(tmp_path / HISTORY_FILE)) as (tab, _):
         tab.until(DRAWN)

@@ -365,7 +365,7 @@ def test_a_client_is_inactive_after_three_of_its_usual_intervals_and_half_a_minu
         ClientStatus("fast", NOW, 1, 1, 1.0, 2.0),
         ClientStatus("hourly", NOW, 1, 1, 0.0, 3600.0),
     ]
-    assert [one.inactive_after_s for one in clients_of(a_status(a_contract(2)), clients)] == [
+    assert [client.inactive_after_s for client in clients_of(a_status(a_contract(2)), clients)] == [
         30,
         10_800,
     ]

@@ -93,7 +93,7 @@ def history(folder: Path, more: int = 0, newest: int = NEWEST) -> HistoryReader:
     clients = [f"client-{i:03}" for i in range(CLIENTS)]
     bins.append(HistoryNames(CONTRACT.federation, CONTRACT.digest, "fcac", clients, names))
     store = HistoryStore(resolve(CONTRACT), folder / HISTORY_FILE)
-    store.apply([HistoryRecord(one.record_key, one) for one in bins])
+    store.apply([HistoryRecord(history_bin.record_key, history_bin) for history_bin in bins])
     store.close()
     return HistoryReader(folder / HISTORY_FILE)
 

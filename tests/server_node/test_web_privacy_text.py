@@ -189,7 +189,7 @@ def test_private_counts_show_what_each_model_costs_and_the_sum() -> None:
         ("clusters", "counts", 4.0),
         ("careful", "counts", 1.0),
     ]
-    assert "by leaf of the tree of cuts" in panel["models"][0]["counted"]
+    assert "of the tree of cuts" in panel["models"][0]["counted"]
 
 
 def test_without_privacy_the_page_shows_no_epsilon() -> None:

@@ -25,7 +25,9 @@ PART = np.tile([0.0, 1.0, 0.3, 0.9], 6)
 
 
 def recent(shares: dict[int, np.ndarray], start: int = 0) -> RecentHistory:
-    return RecentHistory(start, 300, {one: own.tolist() for one, own in shares.items()}, {}, {})
+    return RecentHistory(
+        start, 300, {identity: own.tolist() for identity, own in shares.items()}, {}, {}
+    )
 
 
 def test_clusters_are_the_regimes_that_part_the_readings_alike() -> None:
@@ -101,21 +103,21 @@ def test_the_page_has_stays_and_changes_and_those_of_a_model_beside_it(tmp_path:
     for words in ("changes between regimes seen", "at a stretch"):
         assert words in drawn
     assert "readings at a stretch" not in drawn, "readings have times"
-    models = {one["name"]: one["clustering"] for one in content["models"]}
+    models = {model["name"]: model["clustering"] for model in content["models"]}
     shown = models["clusters"]["regimes"]
     assert shown == listed["regimes"]
     assert not shown["provisional"]
     assert sum(times for *_, times in shown["moves"]) == shown["n_changes"] >= 20
-    dwells = {one["identity"]: one["dwell"] for one in listed["clusters"]}
+    dwells = {cluster["identity"]: cluster["dwell"] for cluster in listed["clusters"]}
     assert sorted(dwells) == [0, 1]
     assert all(60 < dwell < 140 for dwell in dwells.values())
     assert 0.95 < shown["reading_s"] < 1.05, "a reading each second"
     on_page = models["clusters"]["clusters"].values()
-    assert {one["identity"]: one["dwell"] for one in on_page} == dwells
+    assert {cluster["identity"]: cluster["dwell"] for cluster in on_page} == dwells
     assert sorted(move[:2] for move in shown["moves"]) == [[0, 1], [1, 0]]
     assert models["clusters"]["beside"] is None
     assert models["places"]["regimes"] is None
     beside = models["places"]["beside"]
-    assert [one["identity"] for one in beside["regimes"]] == [0, 1]
+    assert [cluster["identity"] for cluster in beside["regimes"]] == [0, 1]
     assert beside["model"] == "clusters"
     assert beside_of(stays, status.contract, None, None) is None, "no history, nothing over time"

@@ -162,8 +162,8 @@ def test_rules_are_sentences_and_numbers_in_units() -> None:
     for rule in found["rules"]:
         assert rule["text"].startswith("if temperature is ")
         assert " then humidity = " in rule["text"]
-        inputs = {each["feature"]: each for each in rule["conditions"]}
-        assert [each["unit"] for each in rule["conditions"]] == ["°C", "lux"]
+        inputs = {feature["feature"]: feature for feature in rule["conditions"]}
+        assert [feature["unit"] for feature in rule["conditions"]] == ["°C", "lux"]
         gaps = [
             (x - inputs[name]["centre"]) / inputs[name]["width"]
             for name, x in (("temperature", warm), ("light", light))
@@ -186,7 +186,7 @@ def test_there_are_no_rules_before_a_snapshot_nor_of_other_models() -> None:
     )
     other = LEARNT.get("/v1/rules?model=clusters")
     assert other.status_code == 404
-    assert other.json()["detail"] == "model clusters predicts no feature, so it has no rules"
+    assert other.json()["detail"].startswith("model clusters predicts no feature")
     assert LEARNT.get("/v1/rules?model=none").status_code == 404
 
 

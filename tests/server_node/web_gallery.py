@@ -186,7 +186,7 @@ def history(folder: Path, status: ServerStatus, days: float) -> HistoryReader:
             )
             bins.append(HistoryBin.of(*origin, width, start, 1, parts, [0, width], flat))
     store = HistoryStore(resolve(CONTRACT), folder / HISTORY_FILE)
-    store.apply([HistoryRecord(one.record_key, one) for one in bins])
+    store.apply([HistoryRecord(history_bin.record_key, history_bin) for history_bin in bins])
     store.close()
     return HistoryReader(folder / HISTORY_FILE)
 

@@ -42,8 +42,8 @@ def test_a_restored_federation_continues_bit_for_bit(name: str) -> None:
     federation, restored = (StreamingFederation(name, {}, 2, n_clients=3, seed=1) for _ in range(2))
     federation.learn(ROWS[:120], None)
     restored.restore(unpack(pack(federation.state())))
-    for each in (federation, restored):
-        each.learn(ROWS[120:], np.arange(120) % 4)
+    for simulated in (federation, restored):
+        simulated.learn(ROWS[120:], np.arange(120) % 4)
     assert pack(federation.state()) == pack(restored.state())
 
 

@@ -81,16 +81,19 @@ TABLE_KEYWORD = "fields"
 
 def tables(call: ast.Call) -> list[ast.expr]:
     """What a call has beside name, level and the fields that are keywords."""
-    return [*call.args[2:], *(one.value for one in call.keywords if one.arg == TABLE_KEYWORD)]
+    return [
+        *call.args[2:],
+        *(keyword.value for keyword in call.keywords if keyword.arg == TABLE_KEYWORD),
+    ]
 
 
 def given_fields(call: ast.Call) -> set[str]:
     """The names of fields that a call shows: keywords, and the keys of a table."""
     keys = {
         str(ast.literal_eval(key))
-        for one in tables(call)
-        if isinstance(one, ast.Dict)
-        for key in one.keys
+        for call_table in tables(call)
+        if isinstance(call_table, ast.Dict)
+        for key in call_table.keys
         if key
     }
     return keys | {
@@ -100,7 +103,10 @@ def given_fields(call: ast.Call) -> set[str]:
 
 def is_open_ended(call: ast.Call) -> bool:
     """Whether a call has fields beside those that it shows."""
-    whole = all(isinstance(one, ast.Dict) and None not in one.keys for one in tables(call))
+    whole = all(
+        isinstance(call_table, ast.Dict) and None not in call_table.keys
+        for call_table in tables(call)
+    )
     return not whole or any(keyword.arg is None for keyword in call.keywords)
 
 

@@ -86,8 +86,8 @@ def test_a_stable_name_is_served_by_its_process_with_its_type_and_labels(name: s
             rf"^{name}(?:_bucket|_count|_sum)?(?:{{(.*)}})? ", pages[kind], re.MULTILINE
         )
         assert series
-        for one in series:
-            assert set(re.findall(r'(\w+)="', one)) - {"le"} == expected
+        for series_of_metric in series:
+            assert set(re.findall(r'(\w+)="', series_of_metric)) - {"le"} == expected
 
 
 @pytest.mark.parametrize("kind", [ClientMetrics, ServerMetrics])

@@ -112,10 +112,10 @@ def test_a_reader_that_waits_while_the_broker_is_away_misses_nothing(broker: Bro
 def test_bytes_in_flight_are_bounded_and_closing_reports_what_is_lost(broker: Broker) -> None:
     log = open_log(broker, in_flight_bytes_max=100_000)
     other = open_log(broker)
-    for one in (log, other):
-        one.ensure("bounded")
-        one.publish("bounded", b"first")
-        one.flush()
+    for transport in (log, other):
+        transport.ensure("bounded")
+        transport.publish("bounded", b"first")
+        transport.flush()
     broker.kill()
     other.publish("bounded", b"on its way")
     for _ in range(9):

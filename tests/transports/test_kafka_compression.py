@@ -33,8 +33,8 @@ def stored_bytes(bootstrap: str, topic: str) -> int:
         partition["partition_size"]
         for broker in described
         for folder in broker["log_dirs"]
-        for one in folder["topics"]
-        for partition in one["partitions"]
+        for topic in folder["topics"]
+        for partition in topic["partitions"]
     )
     assert isinstance(size, int)
     return size

@@ -269,7 +269,9 @@ def test_a_flush_that_need_not_be_synced_is_seen_by_others_and_syncs_the_next_on
             records, _ = other.read(TOPIC, {0: 0})
             assert records[-1].value == value
         pragmas = [
-            one for one in traced if one.startswith("PRAGMA synchronous =") or one == "COMMIT"
+            entry
+            for entry in traced
+            if entry.startswith("PRAGMA synchronous =") or entry == "COMMIT"
         ]
         assert pragmas == [
             "PRAGMA synchronous = NORMAL",
@@ -430,7 +432,7 @@ def test_records_of_rows_of_many_are_read_from_any_position_as_far_as_the_limit(
                 numbered(2504, 40),
             ],
         )
-        apart = [(one.offset, one[3:]) for one in log.read("single", {0: 0}, 10_000)[0]]
+        apart = [(record.offset, record[3:]) for record in log.read("single", {0: 0}, 10_000)[0]]
         for position in (
             0,
             1,
@@ -449,7 +451,7 @@ def test_records_of_rows_of_many_are_read_from_any_position_as_far_as_the_limit(
         ):
             for limit in (1, 2, 3, 700, 10_000):
                 records, after = log.read(TOPIC, {0: position}, limit)
-                assert [(one.offset, one[3:]) for one in records] == apart[
+                assert [(record.offset, record[3:]) for record in records] == apart[
                     position : position + limit
                 ]
                 assert after == {0: min(position + limit, len(apart))}
@@ -475,7 +477,7 @@ def test_what_is_retained_is_as_exact_as_a_row_of_many_is_small(path: Path) -> N
             log.flush()
             first, end = log.bounds(TOPIC)[0]
             assert end < 640 or 63_000 < 100 * (end - first) <= 64_000
-        assert [one.offset for one in everything(log)] == list(range(first, end))
+        assert [record.offset for record in everything(log)] == list(range(first, end))
         with pytest.raises(OffsetOutOfRange):
             log.read(TOPIC, {0: first - 1})
         # A single record that needs the room of several rows.
@@ -536,20 +538,20 @@ def test_a_log_of_the_layout_before_is_refused_until_it_is_upgraded(path: Path) 
         with closing(SqliteLog(path)) as log, closing(SqliteLogReader(path)) as other:
             assert log.bounds(TOPIC) == {0: (3, 5), 1: (0, 0)}
             kept, after = log.read(TOPIC, {0: 3, 1: 0})
-            assert [(one.offset, one.value, one.headers) for one in kept] == [
+            assert [(record.offset, record.value, record.headers) for record in kept] == [
                 (number, bytes(100), (("n", b"%d" % number),)) for number in (3, 4)
             ]
             log.publish_batch(TOPIC, RecordBatch([b"a", b"b"], (), [("n", [b"5", b"6"])]), 0)
             log.publish("keys", b"new", b"a")
             log.flush()
-            assert [one[2:] for one in everything(other, TOPIC, {0: 3})][:2] == [
-                one[2:] for one in kept
+            assert [record[2:] for record in everything(other, TOPIC, {0: 3})][:2] == [
+                record[2:] for record in kept
             ]
-            assert [(one.value, one.headers) for one in other.read(TOPIC, after)[0]] == [
+            assert [(record.value, record.headers) for record in other.read(TOPIC, after)[0]] == [
                 (b"a", (("n", b"5"),)),
                 (b"b", (("n", b"6"),)),
             ]
-            assert [(one.offset, one.value) for one in other.read("keys", {0: 0})[0]] == [
+            assert [(record.offset, record.value) for record in other.read("keys", {0: 0})[0]] == [
                 (8, b"new")
             ]
             for _ in range(3):

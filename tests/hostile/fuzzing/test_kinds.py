@@ -82,7 +82,7 @@ def valid_messages(contract: ResolvedContract) -> list[Message]:
             HistoryNames(*named, ["attic"], [[0, "north hall", "Warm high"]]),
         ),
     ]
-    return [Message(key.decode(), one.encode(), one.headers()) for key, one in made]
+    return [Message(key.decode(), model.encode(), model.headers()) for key, model in made]
 
 
 def test_every_kind_of_message_that_a_server_publishes_is_read_or_rejected(tmp_path: Path) -> None:
@@ -179,13 +179,16 @@ def test_no_changed_message_of_masked_counts_makes_a_server_or_a_helper_fail(
     masked.run()
     topic = masked.config.contract.updates_topic
     records = all_records(masked.config.log.address, topic)
-    seeds = [Message((one.key or b"").decode(), one.value or b"", one.headers) for one in records]
-    kinds = {dict(one.headers)["type"] for one in records}
+    seeds = [
+        Message((record.key or b"").decode(), record.value or b"", record.headers)
+        for record in records
+    ]
+    kinds = {dict(record.headers)["type"] for record in records}
     assert {b"masked_counts", b"close_round", b"helper_sum"} <= kinds
     with ExitStack() as stack:
         server = stack.enter_context(masked.server())
         server._rejections.failed = Unforeseen()
-        nodes = [server, *(stack.enter_context(masked.helper(one)) for one in masked.helpers)]
+        nodes = [server, *(stack.enter_context(masked.helper(helper)) for helper in masked.helpers)]
         log = stack.enter_context(closing(open_log(masked.config.log)))
         for batch in batches("masked", 0.05):
             for case in (changed(number, seeds) for number in batch):

@@ -175,8 +175,8 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[EveryAlgorithm,
             site.send(*site.honest_updates(seed))
             step_all(node)
     return site, [
-        Message(one.model, one.encode(), Snapshot.headers())
-        for one in site.newest_snapshots().values()
+        Message(snapshot.model, snapshot.encode(), Snapshot.headers())
+        for snapshot in site.newest_snapshots().values()
     ]
 
 

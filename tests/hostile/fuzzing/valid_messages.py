@@ -146,12 +146,12 @@ class EveryAlgorithm(ServerFixture):
             ),
             HelperSum(*fcac, "helper", 2, b"b" * 32, b"\1\0\0\0" * 3, b"s" * 64),
         ]
-        return [Message(one.model, one.encode(), one.headers()) for one in made]
+        return [Message(message.model, message.encode(), message.headers()) for message in made]
 
 
 def as_messages(updates: list[Update]) -> list[Message]:
     """Updates as they travel."""
-    return [Message(one.model, one.encode(), Update.headers()) for one in updates]
+    return [Message(update.model, update.encode(), Update.headers()) for update in updates]
 
 
 def is_far(centres: Any) -> bool:

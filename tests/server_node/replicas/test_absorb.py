@@ -99,7 +99,7 @@ def test_the_snapshots_are_the_same_wherever_the_state_is_restored() -> None:
         state, records = absorb_all(a_region(), [record], state)
         published += records
     assert (state, published) == once
-    assert len([one for one in published if one.topic == CONTRACT.snapshots_topic]) > 5
+    assert len([record for record in published if record.topic == CONTRACT.snapshots_topic]) > 5
 
 
 def test_the_arguments_are_not_changed_and_decide_alone() -> None:
@@ -109,8 +109,8 @@ def test_the_arguments_are_not_changed_and_decide_alone() -> None:
     copy = bytes(before or b"")
     results = [absorb(region, before, records[10]) for _ in range(3)]
     assert before == copy
-    assert {one.state for one in results} == {results[0].state}
-    assert {one.records for one in results} == {results[0].records}
+    assert {result.state for result in results} == {results[0].state}
+    assert {result.records for result in results} == {results[0].records}
     assert absorb(region, None, records[10]).state != results[0].state
 
 
@@ -126,7 +126,7 @@ def test_a_snapshot_is_due_by_the_time_of_the_log_alone() -> None:
     update = an_update(CONTRACT)
     first, second, *_ = as_records(update, an_update(CONTRACT, sequence=2))
     state, published = absorb_all(region, [first])
-    assert [one.topic for one in published] == [CONTRACT.snapshots_topic], (
+    assert [record.topic for record in published] == [CONTRACT.snapshots_topic], (
         "the first one is long due"
     )
     absorbed = absorb(region, state, second)

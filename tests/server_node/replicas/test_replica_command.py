@@ -45,21 +45,22 @@ def test_regions_that_a_replica_can_serve_pass(tmp_path: Path) -> None:
 
 def test_the_embedded_log_is_refused_with_what_to_do(tmp_path: Path) -> None:
     said = refused(region_file(tmp_path, address="sqlite:federation.db"))
-    assert "set kafka://host:port, or run shoal server" in said
+    assert "set kafka://host:port" in said
+    assert "run shoal server" in said
     assert str(tmp_path) in said
 
 
 def test_a_model_in_rounds_is_refused_by_name(tmp_path: Path) -> None:
     model = '[[models]]\nname = "heaps"\nalgorithm = "kmeans"\noptions = { clusters = 3 }\n'
     said = refused(region_file(tmp_path, model))
-    assert "model heaps (kmeans) is in rounds" in said
+    assert "heaps (kmeans) is in rounds" in said
     assert "run shoal server" in said
 
 
 def test_a_region_of_an_upstream_federation_is_refused(tmp_path: Path) -> None:
     world = region_file(tmp_path / "world")
     said = refused(region_file(tmp_path / "north", f'[upstream]\nfile = "{world}"\n'))
-    assert "replicas contribute to no upstream federation; run shoal server" in said
+    assert "no upstream federation; run shoal server" in said
 
 
 @pytest.mark.parametrize("section", ["[replica]\ncommit_s = 3\n", '[replica]\ngroup = "others"\n'])

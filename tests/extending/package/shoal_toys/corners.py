@@ -45,8 +45,12 @@ class Counts:
         self.published = np.zeros_like(self.counts)
 
     def absorb(self, contributions, key):
-        for one in contributions:
-            np.add.at(self.counts, corner_numbers(one.arrays["corner"]), one.arrays["count"])
+        for contribution in contributions:
+            np.add.at(
+                self.counts,
+                corner_numbers(contribution.arrays["corner"]),
+                contribution.arrays["count"],
+            )
 
     def snapshot(self):
         return arrays_of(self.counts, self.d)
