@@ -5,37 +5,45 @@ The public streams are two files of arrays, `tssb.npz` and `skab.npz`, with `NAM
 series: the time series segmentation benchmark (75 series of one column) and SKAB (34 runs of eight
 columns), as github.com/ermshaua/classification-label-profile has them. Thresholds were chosen on
 every second series of TSSB, "odd", and on own streams; nothing on "even" and SKAB. claspy, hmmlearn
-and ruptures are measured where they are installed beside shoal.
+and ruptures are measured where they are installed beside shoal. A part can be measured alone
+(`--part`): the results file keeps the others.
 """
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import click
 import numpy as np
+from scipy.stats import beta
 from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # it has no types
 
 from benchmarks.machine import facts, one_line
+from benchmarks.regimes import dwells
 from benchmarks.results import out_option, table, write
+from benchmarks.states_cost import cost_page, measure_cost
 from benchmarks.states_fleet import measure_fleet
+from benchmarks.states_sensors import measure_sensors, sensors_page
 from shoal.estimators.regimes import Regimes
 from shoal.estimators.states import States
 from shoal.kernels.arrays import Floats, Ints
 
 SEEDS: Final = (31, 32)
 """seeds of own streams with states"""
-NULL_SEEDS: Final = 6
+NULL_SEEDS: Final = 12
 """streams of each kind without states, of one column; a third as many of three columns"""
-NULL_BASE: Final = 20_000
+NULL_SEEDS_OF_OTHERS: Final = 4
+"""as many of the strict learner and of `Regimes`"""
+NULL_BASE: Final = 70_000
 OWN_READINGS: Final = 10_000
 NULL_READINGS: Final = (2_000, 5_000, 12_000)
 DWELLS: Final = (100, 200, 500, 2_000)
@@ -139,31 +147,35 @@ def change_points(rows: Floats) -> Ints:
     )
 
 
-def learners() -> dict[str, Learner]:
-    """Ours, what stands beside it, and peers that are installed."""
-    own: dict[str, Learner] = {
+def own_learners() -> dict[str, Learner]:
+    """Ours, and what stands beside it."""
+    return {
         "States": lambda rows: States().fit(rows).labels_,
         "States, strict": lambda rows: States(strict=True).fit(rows).labels_,
         "Regimes": regimes,
         "one state": one_state,
     }
-    for package, (name, learner) in {
+
+
+def peers() -> dict[str, Learner]:
+    """Peers that are installed."""
+    known = {
         "claspy": ("claspy", claspy),
         "hmmlearn": ("HMM by BIC", hidden_markov),
         "ruptures": ("change points", change_points),
-    }.items():
-        if find_spec(package):
-            own[name] = learner
-    return own
+    }
+    return {name: learner for package, (name, learner) in known.items() if find_spec(package)}
 
 
-def measure_public(folder: Path, every: int) -> Iterator[dict[str, Any]]:
+def measure_public(
+    folder: Path, every: int, learners: dict[str, Learner]
+) -> Iterator[dict[str, Any]]:
     """Mean AMI and covering of each learner on each part of the public streams."""
     tssb = public(folder, "tssb")
     parts = {"TSSB odd": tssb[::2], "TSSB even": tssb[1::2], "SKAB": public(folder, "skab")}
     for part, whole in parts.items():
         series = whole[::every]
-        for name, learner in learners().items():
+        for name, learner in learners.items():
             begun = time.process_time()
             labels = [learner(own.rows) for own in series]
             seconds = time.process_time() - begun
@@ -175,6 +187,7 @@ def measure_public(folder: Path, every: int) -> Iterator[dict[str, Any]]:
                 "part": part,
                 "learner": name,
                 "series": len(series),
+                "every": every,
                 "ami": ami,
                 "covering": covered,
                 "states": [len(np.unique(found)) for _, found in pairs],
@@ -224,11 +237,62 @@ def measure_own(quick: bool) -> Iterator[dict[str, Any]]:
         for dwell in DWELLS[:1] if quick else DWELLS:
             streams = [with_states(kind, dwell, seed) for seed in SEEDS[: 1 if quick else None]]
             for name in ("States", "Regimes"):
-                learner = learners()[name]
+                learner = own_learners()[name]
                 found = [adjusted_rand_score(own.truth, learner(own.rows)) for own in streams]
                 line = {"kind": kind, "dwell": dwell, "learner": name, "ari": found}
                 click.echo(str(line))
                 yield line
+
+
+class Returning(NamedTuple):
+    """How a stream of states that return is made."""
+
+    dwell: int
+    """mean readings of a dwell"""
+    columns: int
+    states: int
+
+
+RETURNING: Final = tuple(
+    Returning(*cell) for cell in product((20, 50, 100, 200, 400), (2, 4, 8), (2, 3))
+)
+"""thirty streams"""
+RETURNING_SEEDS: Final = (7101,)
+
+
+def returning(cell: Returning, seed: int) -> Series:
+    """Rows (10 000, d) of states of which every two are 3 deviations apart, AR .5 within them."""
+    rng = np.random.default_rng([seed, *cell])
+    means = np.zeros((cell.states, cell.columns))
+    if cell.states <= cell.columns:
+        means = (
+            3 / np.sqrt(2) * np.linalg.qr(rng.normal(size=(cell.columns,) * 2))[0][: cell.states]
+        )
+    else:
+        angles = 2 * np.pi * np.arange(cell.states) / cell.states + rng.uniform(0, 2 * np.pi)
+        corners = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+        means[:, :2] = 3 / (2 * np.sin(np.pi / cell.states)) * corners
+    truth = dwells(rng, OWN_READINGS, cell.states, cell.dwell)
+    rows = [autoregressive(rng, OWN_READINGS, 0.5) for _ in range(cell.columns)]
+    name = f"dwell {cell.dwell}, {cell.columns} columns, {cell.states} states"
+    return Series(name, np.stack(rows, axis=1) + means[truth], truth)
+
+
+def measure_returning(quick: bool) -> Iterator[dict[str, Any]]:
+    """Number found and adjusted Rand index on thirty streams of states that return."""
+    for cell in RETURNING[6:7] if quick else RETURNING:
+        streams = [returning(cell, seed) for seed in RETURNING_SEEDS[: 1 if quick else None]]
+        for name in ("States", "Regimes"):
+            labels = [own_learners()[name](own.rows) for own in streams]
+            pairs = list(zip(streams, labels, strict=True))
+            line = {
+                **cell._asdict(),
+                "learner": name,
+                "found": [len(np.unique(found)) for _, found in pairs],
+                "ari": [float(adjusted_rand_score(own.truth, found)) for own, found in pairs],
+            }
+            click.echo(str(line))
+            yield line
 
 
 def measure_nulls(quick: bool) -> Iterator[dict[str, Any]]:
@@ -243,16 +307,17 @@ def measure_nulls(quick: bool) -> Iterator[dict[str, Any]]:
                 n = int(rng.choice(NULL_READINGS)) if not quick else NULL_READINGS[0]
                 streams.append(np.stack([make(rng, n) for _ in range(columns)], axis=1))
             for name in ("States", "States, strict", "Regimes"):
-                learner = learners()[name]
-                false = sum(len(np.unique(learner(rows))) > 1 for rows in streams)
+                few = max(1, NULL_SEEDS_OF_OTHERS * seeds // NULL_SEEDS)
+                used = streams if name == "States" else streams[:few]
+                false = [len(np.unique(own_learners()[name](rows))) > 1 for rows in used]
                 yield {
                     "kind": kind,
                     "columns": columns,
                     "learner": name,
-                    "false": false,
-                    "streams": seeds,
+                    "false": sum(false),
+                    "streams": len(used),
                 }
-            click.echo(f"{kind}, {columns} columns")
+                click.echo(f"{kind}, {columns} columns, {name}: {sum(false)} of {len(used)}")
 
 
 def cycle(rng: np.random.Generator, n: int, period: float = 0.0) -> Floats:
@@ -295,8 +360,9 @@ def markdown(result: dict[str, Any]) -> str:
     """The page."""
     text = f"# States in time\n\nMade by `{result['made_by']}`.\n"
     if result["public"]:
-        text += _public_page(result["public"])
-    text += _own_page(result["own"]) + _nulls_page(result["nulls"])
+        text += _public_page(result["public"]) + _peers_page(result["public"], result["peers"])
+    text += _own_page(result["own"]) + _returning_page(result["returning"])
+    text += _nulls_page(result["nulls"])
     if result["fleet"]:
         fleet = result["fleet"]
         text += (
@@ -307,6 +373,7 @@ def markdown(result: dict[str, Any]) -> str:
             f" {fleet['false_clients']} are taken for several states. A study in this benchmark:"
             " `States` learns one stream.\n"
         )
+    text += sensors_page(result["sensors"]) + cost_page(result["cost"])
     return text + f"\n{one_line(result['machine'])}\n"
 
 
@@ -337,6 +404,33 @@ def _public_page(cells: list[dict[str, Any]]) -> str:
     )
 
 
+def _peers_page(own: list[dict[str, Any]], cells: list[dict[str, Any]]) -> str:
+    """Peers beside `States` on the same series, which may be fewer than all."""
+    if not cells:
+        return ""
+    parts = list(dict.fromkeys(cell["part"] for cell in cells))
+    every = cells[0]["every"] // own[0]["every"]
+    same = [
+        {**cell, "ami": cell["ami"][::every], "covering": cell["covering"][::every]}
+        for cell in own
+        if cell["learner"] == "States"
+    ]
+    by_key = {(cell["learner"], cell["part"]): cell for cell in [*same, *cells]}
+    lines = []
+    for name in dict.fromkeys(name for name, _ in by_key):
+        found = [by_key[name, part] for part in parts]
+        figures = [
+            f"{np.mean(cell['ami']):.3f} / {np.mean(cell['covering']):.3f}" for cell in found
+        ]
+        series = sum(cell["series"] for cell in cells if cell["learner"] == cells[0]["learner"])
+        seconds = "" if name == "States" else f"{sum(cell['seconds'] for cell in found):.0f}"
+        lines.append([name, *figures, seconds])
+    return (
+        f"\nPeers that are installed, and `States` on the same {series} series, every"
+        f" {cells[0]['every']}th.\n\n{table(['AMI / covering', *parts, 'seconds'], lines)}"
+    )
+
+
 def _own_page(cells: list[dict[str, Any]]) -> str:
     by_key = {(cell["kind"], cell["dwell"], cell["learner"]): cell["ari"] for cell in cells}
     dwells = list(dict.fromkeys(cell["dwell"] for cell in cells))
@@ -354,20 +448,112 @@ def _own_page(cells: list[dict[str, Any]]) -> str:
     )
 
 
+def _returning_page(cells: list[dict[str, Any]]) -> str:
+    if not cells:
+        return ""
+    lines = []
+    for name in dict.fromkeys(cell["learner"] for cell in cells):
+        for dwell in dict.fromkeys(cell["dwell"] for cell in cells):
+            own = [cell for cell in cells if (cell["learner"], cell["dwell"]) == (name, dwell)]
+            right, ari = _counted(own)
+            median = f"{np.median(ari):.2f}" if ari else "-"
+            lines.append([name, str(dwell), right, median])
+        own = [cell for cell in cells if cell["learner"] == name]
+        right, ari = _counted(own)
+        span = f"{np.median(ari):.2f}, {min(ari):.2f} to {max(ari):.2f}" if ari else "-"
+        lines.append([name, "all", right, span])
+    head = ["learner", "dwell", "number right", "ARI where it is right, median"]
+    return (
+        f"\n## States that return\n\n{OWN_READINGS} readings of 2, 4 or 8 columns in 2 or 3 states,"
+        " every two 3 deviations apart, AR .5 within them, a state followed by another one by"
+        f" chance.\n\n{table(head, lines)}"
+    )
+
+
+def _counted(cells: Sequence[dict[str, Any]]) -> tuple[str, list[float]]:
+    """In how many streams the number is right, and the index where it is."""
+    pairs = [
+        (found == cell["states"], ari)
+        for cell in cells
+        for found, ari in zip(cell["found"], cell["ari"], strict=True)
+    ]
+    right = [ari for is_right, ari in pairs if is_right]
+    return f"{len(right)} of {len(pairs)}", right
+
+
+def upper_bound(false: int, streams: int) -> float:
+    """The share below which the true one is with a confidence of .95 (Clopper and Pearson 1934)."""
+    if false >= streams:
+        return 1.0
+    return float(beta.ppf(0.95, false + 1, streams - false))
+
+
 def _nulls_page(cells: list[dict[str, Any]]) -> str:
     lines = []
-    for columns in dict.fromkeys(cell["columns"] for cell in cells):
-        for name in dict.fromkeys(cell["learner"] for cell in cells):
-            own = [cell for cell in cells if (cell["columns"], cell["learner"]) == (columns, name)]
+    for name in dict.fromkeys(cell["learner"] for cell in cells):
+        for columns in (1, 3, None):
+            own = [
+                cell
+                for cell in cells
+                if cell["learner"] == name and columns in (None, cell["columns"])
+            ]
+            if not own:
+                continue
             false = sum(cell["false"] for cell in own)
-            kinds = "; ".join(f"{cell['kind']} {cell['false']}" for cell in own if cell["false"])
             streams = sum(cell["streams"] for cell in own)
-            lines.append([name, str(columns), f"{false} of {streams}", kinds])
-    head = ["learner", "columns", "false", "by kind"]
+            kinds = dict.fromkeys(cell["kind"] for cell in own)
+            by_kind = {
+                kind: sum(cell["false"] for cell in own if cell["kind"] == kind) for kind in kinds
+            }
+            shown = "; ".join(f"{kind} {count}" for kind, count in by_kind.items() if count)
+            bound = f"{100 * upper_bound(false, streams):.1f} %"
+            lines.append([name, str(columns or "all"), f"{false} of {streams}", bound, shown])
+    head = ["learner", "columns", "false", "at most (95 %)", "by kind"]
     return (
         f"\n## Streams without states\n\nStreams of {len(NULLS)} kinds that were taken for several"
-        f" states.\n\n{table(head, lines)}"
+        " states, and the share below which the true one is with a confidence of .95 (Clopper and"
+        f" Pearson).\n\n{table(head, lines)}"
     )
+
+
+PARTS: Final = ("public", "peers", "own", "returning", "nulls", "fleet", "sensors", "cost")
+
+
+class Choice(NamedTuple):
+    """What is measured, and on what."""
+
+    quick: bool
+    every: int
+    data: Path | None
+    sensors: Path | None
+
+    def measured(self, part: str) -> Any:
+        """What the results file has of a part; empty where its data are not given."""
+        measures: dict[str, Callable[[], Any]] = {
+            "public": lambda: self._public(own_learners()),
+            "peers": lambda: self._public(peers()),
+            "own": lambda: list(measure_own(self.quick)),
+            "returning": lambda: list(measure_returning(self.quick)),
+            "nulls": lambda: list(measure_nulls(self.quick)),
+            "fleet": self._fleet,
+            "sensors": self._sensors,
+            "cost": lambda: list(measure_cost(self.quick)),
+        }
+        return measures[part]()
+
+    def _public(self, learners: dict[str, Learner]) -> list[dict[str, Any]]:
+        if self.data is None:
+            return []
+        return list(measure_public(self.data, 19 if self.quick else self.every, learners))
+
+    def _fleet(self) -> dict[str, Any] | None:
+        if self.data is None:
+            return None
+        series = [(own.rows, own.truth) for own in public(self.data, "skab")]
+        return measure_fleet(series, {} if self.quick else NULLS, covering)
+
+    def _sensors(self) -> list[dict[str, Any]]:
+        return [] if self.sensors is None else list(measure_sensors(self.sensors, self.quick))
 
 
 @click.command(context_settings={"max_content_width": 100})
@@ -384,29 +570,53 @@ def _nulls_page(cells: list[dict[str, Any]]) -> str:
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Folder with tssb.npz and skab.npz.",
 )
+@click.option(
+    "--sensors",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Folder of sensor files.",
+)
+@click.option(
+    "--part",
+    "parts",
+    multiple=True,
+    type=click.Choice(PARTS),
+    help="Measure this part alone, and keep the others of the results file; again for several.",
+)
+@click.option(
+    "--pictures",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Draw the pictures of docs/how-to/states.md into this folder, and measure nothing.",
+)
 @out_option("states")
-def main(quick: bool, every: int, data: Path | None, out: Path) -> None:
+def main(
+    quick: bool,
+    every: int,
+    data: Path | None,
+    sensors: Path | None,
+    parts: tuple[str, ...],
+    pictures: Path | None,
+    out: Path,
+) -> None:
     """Measure the states that `States` finds, beside `Regimes`, one state always, and peers."""
+    if pictures is not None:
+        # matplotlib is needed for pictures alone.
+        drawn = import_module("benchmarks.states_pictures").draw(pictures)
+        click.echo("\n".join(f"drawn: {path}" for path in drawn))
+        return
     packages = ("shoal", "numpy", "scikit-learn", "claspy", "hmmlearn", "ruptures")
     machine = facts(
         [name for name in packages if find_spec(name.replace("scikit-learn", "sklearn"))]
     )
     made_by = "python -m benchmarks states"
     made_by += " --quick" * quick + f" --every {every}" * (every > 1)
+    made_by += " --data FOLDER" * (data is not None)
+    result: dict[str, Any] = dict.fromkeys(PARTS, ())
+    if parts and (out / "states.json").exists():
+        result |= json.loads((out / "states.json").read_text(encoding="utf-8"))
+    result |= {"made_by": made_by, "machine": machine}
+    choice = Choice(quick, every, data, sensors)
     with threadpool_limits(limits=1):
-        result = {
-            "made_by": made_by + " --data FOLDER" * (data is not None),
-            "machine": machine,
-            "public": [] if data is None else list(measure_public(data, 19 if quick else every)),
-            "own": list(measure_own(quick)),
-            "nulls": list(measure_nulls(quick)),
-            "fleet": None
-            if data is None
-            else measure_fleet(
-                [(series.rows, series.truth) for series in public(data, "skab")],
-                {} if quick else NULLS,
-                covering,
-            ),
-        }
+        for part in parts or PARTS:
+            result[part] = choice.measured(part)
     write(out, "states", result, markdown(result))
     click.echo(f"written to {out}/states.json and {out}/states.md")

@@ -12,6 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import shoal
 from shoal.algorithms.states.returns import is_cycle
+from shoal.algorithms.states.switching import find_switching
 from shoal.algorithms.states.tiles import HALF_TILES_MAX, TileMemory
 from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.kernels.arrays import Floats, Ints
@@ -71,6 +72,47 @@ def test_states_that_return_every_hundred_rows_are_found(
     assert adjusted_rand_score(truth, model.labels_) > least
     later = dwells(rng, 3_000, 2, dwell)
     assert adjusted_rand_score(later, model.predict(rows_of(kind, later, rng))) > least
+
+
+@pytest.mark.parametrize(
+    ("phi", "apart", "dwell", "least"), [(0.9, 2.0, 200, 0.8), (0.5, 3.0, 20, 0.85)]
+)
+def test_levels_that_overlap_or_are_short_are_told_by_their_jumps(
+    phi: float, apart: float, dwell: int, least: float
+) -> None:
+    rng = np.random.default_rng(21)
+    truth = dwells(rng, 4_000, 2, dwell)
+    rows = autoregressive(rng, 4_000, 2, phi) + apart / np.sqrt(2) * truth[:, None]
+    model = shoal.States().fit(rows)
+    assert model.n_states_ == 2
+    assert adjusted_rand_score(truth, model.labels_) > least
+    # What follows is told by the same two levels, without learning.
+    later = dwells(rng, 2_000, 2, dwell)
+    rows = autoregressive(rng, 2_000, 2, phi) + apart / np.sqrt(2) * later[:, None]
+    assert adjusted_rand_score(later, model.predict(rows)) > least
+
+
+def test_large_steps_that_do_not_alternate_are_no_switching() -> None:
+    rng = np.random.default_rng(22)
+    steps = np.where(rng.random(3_000) < 0.02, 6 * rng.normal(size=3_000), rng.normal(size=3_000))
+    decaying = np.zeros((3_000, 1))
+    for row in range(1, 3_000):
+        decaying[row] = 0.9 * decaying[row - 1] + steps[row]
+    assert find_switching(decaying) is None
+    outliers = rng.normal(size=(3_000, 1))
+    outliers[::25] += 6.0
+    assert find_switching(outliers) is None
+    assert find_switching(np.zeros((3_000, 2))) is None
+    truth = dwells(rng, 3_000, 2, 100)
+    # Missing readings have no level.
+    jumping = autoregressive(rng, 3_000, 1, 0.9) + 3.0 * truth[:, None]
+    jumping[50:60] = np.nan
+    found = find_switching(jumping)
+    assert found is not None
+    assert abs(found.phi - 0.9) < 0.05
+    state = found.of_block(jumping)
+    assert state[50:60].tolist() == [-1] * 10
+    assert adjusted_rand_score(truth[60:], state[60:]) > 0.9
 
 
 def test_states_are_found_beside_columns_that_drift_and_one_that_follows_slowly() -> None:

@@ -106,10 +106,13 @@ class StateLearner:
        of blocks of 1 to 256 readings between which the stream jumps, many times and both ways, told
        apart as `shoal.algorithms.regimes` does. Blocks are seen along one, two and four axes of
        jumps (`jumps`): of the slow directions those whose steps are seldom and large, so that
-       columns which drift hide nothing. They are left out where they follow each other as the parts
-       of a cycle.
-    8. **Choice.** The states that return where there are any, unless segments explain three times
-       as much of the variance of tiles on the axes, over the tiles that both know.
+       columns which drift hide nothing. Two levels are also told reading by reading, by a
+       switching autoregression (`switching`): by their jumps they are known where they overlap and
+       where the stream is strongly autocorrelated within them. States are left out where they
+       follow each other as the parts of a cycle.
+    8. **Choice.** The states that return where there are any, unless there are segments that
+       explain three times as much of the variance of tiles on the axes, over the tiles that both
+       know.
     9. **Identities** (`timeline`). A state keeps its number while it has most of the readings that
        it had. Seen in one run it is a phase; once it has returned it is a state, under the same
        number.
@@ -125,7 +128,9 @@ class StateLearner:
     for the window, and "CLaP - state detection from time series" (2025) for segments first and then
     joins; Dempster, Schmidt and Webb, "MiniRocket" (KDD 2021) for the kernels; Perez-Hernandez et
     al., Journal of Chemical Physics 139 (2013) for the slow directions of step 7, and Cardoso,
-    "Source separation using higher order moments" (ICASSP 1989) for its axes. The tests of step 5
+    "Source separation using higher order moments" (ICASSP 1989) for its axes; Hamilton, "A new
+    approach to the economic analysis of nonstationary time series and the business cycle"
+    (Econometrica 57, 1989) for its switching autoregression. The tests of step 5
     and their thresholds are our own, chosen on streams without states and on every second series of
     TSSB, the time series segmentation benchmark.
     """
@@ -277,7 +282,12 @@ class StateLearner:
             known = state != NO_STATE
             tiles = view.tiles[known]
             share_by_segments = explained(tiles, view.state[known])
-            if SEGMENTS_GAIN * explained(tiles, state[known]) > share_by_segments:
+            share_by_returns = explained(tiles, state[known])
+            # Dwells shorter than a tile explain nothing of it, but nothing else is found either.
+            is_only = view.n_states == 1
+            # Two levels alone may be a coarse picture of segments that differ in spread as well.
+            gain = SEGMENTS_GAIN if returning.has_sets else 1.0
+            if is_only or gain * share_by_returns > share_by_segments:
                 self.route = Route.RETURNS
                 self.scale = returning.scale
                 self._identify(by_returns)
@@ -413,7 +423,7 @@ class StateLearner:
         standard = found.columns.standardize((rows - self.memory.mean) / self.memory.spread)
         features = window_features(np.clip(standard, -READING_MAX, READING_MAX), w)
         features[:, : len(found.level)] -= found.level
-        state = found.candidate.of_block(features)
+        state = found.classifier.of_block(features)
         known = np.flatnonzero(state >= 0)
         if not len(known):
             return np.full(n, NO_STATE, dtype=np.int64)

@@ -22,6 +22,8 @@ from shoal.algorithms.regimes.sets import (
     mutual_information,
 )
 from shoal.algorithms.states.jumps import jump_plans
+from shoal.algorithms.states.switching import Switching, find_switching
+from shoal.algorithms.states.views import agreement
 from shoal.kernels.arrays import Floats, Ints
 
 CYCLE_MIN: Final = 0.35
@@ -35,6 +37,9 @@ BLINK_READINGS: Final = 12
 found reliably"""
 CHANGES_MIN: Final = 10
 """changes that states must have; single noisy blocks are none"""
+SAME_STATES: Final = 0.5
+"""mutual information of two labellings of the same readings, as a share of their mean entropy, from
+which on they are of the same states"""
 EXPLAINED_MIN: Final = 0.2
 """share of the variance of a feature of blocks that states explain, for it to tell whether they are
 a cycle"""
@@ -53,22 +58,32 @@ class Returning(NamedTuple):
     state: Ints
     """(blocks,) of the remembered blocks, from 0; -1 where a block is unknown"""
     first: int
-    """the reading with which the first of these blocks begins"""
+    """the reading with which the first of these blocks begins, or, if there are earlier ones, the
+    first of those"""
     scale: int
     """readings of a block"""
-    candidate: Candidate
-    """the cells of blocks and their states, for further readings"""
+    classifier: Candidate | Switching
+    """what tells the states of further blocks: cells of blocks, or two levels"""
     columns: Columns
     """level and spread by which readings are standardized"""
     level: Floats
     """(d,) of the stream in these columns; the means of blocks are relative to it"""
+    has_sets: bool = True
+    """whether sets of cells show these states; otherwise two levels alone do"""
+    earlier: Ints = np.empty(0, dtype=np.int64)
+    """(m,) the state of each reading from `first` on that lies before the blocks"""
 
     def of_readings(self) -> Ints:
-        """(n,) the state of each reading in the blocks; that of the block before where unknown."""
+        """(n,) the state of each reading from `first` on; that of the block before where
+        unknown."""
         known = np.flatnonzero(self.state >= 0)
         place = np.searchsorted(known, np.arange(len(self.state)), side="right") - 1
         state = without_blinks(self.state[known[np.maximum(place, 0)]], self.scale)
-        return np.repeat(state, self.scale)
+        return np.concatenate([self.earlier, np.repeat(state, self.scale)])
+
+    def n_changes(self) -> int:
+        """Changes of the state of readings."""
+        return int((np.diff(self.of_readings()) != 0).sum())
 
 
 def without_blinks(state: Ints, scale: int) -> Ints:
@@ -88,16 +103,42 @@ def find_returning(memory: BlockMemory, window: int) -> Returning | None:
     """The states between which a stream jumps, both ways and many times; None where there are none,
     or where they are the parts of a cycle. `window`: readings that show what the stream does.
 
-    Of each length of blocks: axes along which it jumps (`jumps`), cells on them, and the sets of
-    cells that valleys or seldom crossed cuts part, as `shoal.algorithms.regimes` finds them. The
-    sets count that tell most of the next block; of those that tell as much, those of the shortest
-    blocks on the fewest axes.
+    Found by sets of cells (`_by_sets`), and by two levels (`switching`): of single readings, which
+    tells states that are short or overlap. Where both find two, and the same ones, those of single
+    readings are taken, as they have changes at the reading; otherwise sets come first, as they may
+    be more than two, and differ in more than level.
     """
     if not memory.n_readings:
         return None
     statistics = BlockStatistics(memory.width, memory.scales, memory)
     statistics.columns = columns_of(memory)
     statistics.find_level()
+    by_sets = _by_sets(statistics)
+    if by_sets is not None:
+        blocks = statistics.blocks(by_sets.scale, True)
+        if _is_cycle_of(blocks, by_sets, window):
+            return None
+        if by_sets.n_changes() < CHANGES_MIN:
+            by_sets = None
+    if by_sets is not None and by_sets.state.max() > 1:
+        return by_sets
+    by_levels = _by_levels(statistics, window)
+    if by_levels is None:
+        return by_sets
+    if by_sets is None:
+        return by_levels._replace(has_sets=False)
+    return _at_readings(by_sets, by_levels)
+
+
+def _by_sets(statistics: BlockStatistics) -> Returning | None:
+    """Of each length of blocks: axes along which the stream jumps (`jumps`), cells on them, and the
+    sets of cells that valleys or seldom crossed cuts part, as `shoal.algorithms.regimes` finds
+    them.
+
+    The sets count that tell most of the next block; of those that tell as much, those of the
+    shortest blocks on the fewest axes.
+    """
+    memory = statistics.memory
     best: Candidate | None = None
     most = 0.0
     for w in memory.scales:
@@ -115,15 +156,52 @@ def find_returning(memory: BlockMemory, window: int) -> Returning | None:
                 best = Candidate(w, True, plan, sets.of_cell)
     if best is None:
         return None
-    blocks = statistics.blocks(best.w, True)
-    state = best.of_block(blocks)
-    known = state >= 0
-    if is_cycle(blocks[known], state[known], CYCLE_WINDOWS * window // best.w):
+    return _returning(statistics, best, best.w)
+
+
+def _by_levels(statistics: BlockStatistics, window: int) -> Returning | None:
+    readings = statistics.blocks(1, True)
+    model = find_switching(readings)
+    if model is None:
         return None
-    first = (memory.n_blocks[best.w] - len(state)) * best.w
-    returning = Returning(state, first, best.w, best, statistics.columns, statistics.level)
-    changes = int((np.diff(returning.of_readings()) != 0).sum())
-    return returning if changes >= CHANGES_MIN else None
+    returning = _returning(statistics, model, 1)
+    along = (readings @ model.axis)[:, None]
+    if _is_cycle_of(along, returning, window) or returning.n_changes() < CHANGES_MIN:
+        return None
+    return returning
+
+
+def _returning(statistics: BlockStatistics, classifier: Candidate | Switching, w: int) -> Returning:
+    columns = statistics.columns
+    assert columns is not None, "the columns are known"
+    state = classifier.of_block(statistics.blocks(w, True))
+    first = (statistics.memory.n_blocks[w] - len(state)) * w
+    return Returning(state, first, w, classifier, columns, statistics.level)
+
+
+def _is_cycle_of(blocks: Floats, returning: Returning, window: int) -> bool:
+    """Whether states are the parts of a cycle of at most `CYCLE_WINDOWS` windows."""
+    known = returning.state >= 0
+    longest = CYCLE_WINDOWS * window // returning.scale
+    return is_cycle(blocks[known], returning.state[known], longest)
+
+
+def _at_readings(by_sets: Returning, by_levels: Returning) -> Returning:
+    """The two levels where they are the same states as the sets, which remember more of the past;
+    the sets otherwise."""
+    # As many blocks of each length are remembered, so that those of one reading begin last.
+    before = by_levels.first - by_sets.first
+    sets = by_sets.of_readings()
+    levels = by_levels.of_readings()
+    shared = sets[before:]
+    n = min(len(shared), len(levels))
+    if not n or agreement(shared[:n], levels[:n]) < SAME_STATES:
+        return by_sets
+    pairs = np.zeros((2, 2))
+    np.add.at(pairs, (shared[:n], levels[:n]), 1.0)
+    level_of = pairs.argmax(axis=1)
+    earlier = level_of[sets[:before]].astype(np.int64)
+    return by_levels._replace(first=by_sets.first, earlier=earlier)
 
 
 def columns_of(memory: BlockMemory) -> Columns:
