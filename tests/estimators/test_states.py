@@ -75,7 +75,7 @@ def test_states_that_return_every_hundred_rows_are_found(
 
 
 @pytest.mark.parametrize(
-    ("phi", "apart", "dwell", "least"), [(0.9, 2.0, 200, 0.8), (0.5, 3.0, 20, 0.85)]
+    ("phi", "apart", "dwell", "least"), [(0.9, 2.0, 200, 0.75), (0.5, 3.0, 20, 0.85)]
 )
 def test_levels_that_overlap_or_are_short_are_told_by_their_jumps(
     phi: float, apart: float, dwell: int, least: float
