@@ -159,7 +159,7 @@ class StateLearner:
         self._evaluate_every = evaluate_every
         self._blocks = new_memory(width, BLOCKS_MAX * half_tiles // HALF_TILES_MAX)
         self.scale = 0
-        """readings of the blocks in which states that return were found; 0 for other routes"""
+        """readings of the windows by which states that return are told; 0 for other routes"""
         self._first = 0
         """rows before the first one that has a value: they are in no state"""
         self._seen = np.zeros(width, dtype=np.bool_)
@@ -289,7 +289,7 @@ class StateLearner:
             gain = SEGMENTS_GAIN if returning.has_sets else 1.0
             if is_only or gain * share_by_returns > share_by_segments:
                 self.route = Route.RETURNS
-                self.scale = returning.scale
+                self.scale = returning.label_scale or returning.scale
                 self._identify(by_returns)
                 return
         self.scale = 0

@@ -40,6 +40,9 @@ CHANGES_MIN: Final = 10
 SAME_STATES: Final = 0.5
 """mutual information of two labellings of the same readings, as a share of their mean entropy, from
 which on they are of the same states"""
+WINDOWS_OF_DWELL: Final = 8
+"""windows by which readings are labelled that a dwell has, where two levels alone show the states:
+few of them lie across a change"""
 EXPLAINED_MIN: Final = 0.2
 """share of the variance of a feature of blocks that states explain, for it to tell whether they are
 a cycle"""
@@ -70,6 +73,8 @@ class Returning(NamedTuple):
     """(d,) of the stream in these columns; the means of blocks are relative to it"""
     has_sets: bool = True
     """whether sets of cells show these states; otherwise two levels alone do"""
+    label_scale: int = 0
+    """readings of the windows by which a single one is best labelled; 0: those of a block"""
     earlier: Ints = np.empty(0, dtype=np.int64)
     """(m,) the state of each reading from `first` on that lies before the blocks"""
 
@@ -126,7 +131,9 @@ def find_returning(memory: BlockMemory, window: int) -> Returning | None:
     if by_levels is None:
         return by_sets
     if by_sets is None:
-        return by_levels._replace(has_sets=False)
+        dwell = len(by_levels.state) / (by_levels.n_changes() + 1)
+        fitting = [w for w in SCALES if w <= max(1.0, dwell / WINDOWS_OF_DWELL)]
+        return by_levels._replace(has_sets=False, label_scale=fitting[-1])
     return _at_readings(by_sets, by_levels)
 
 
@@ -201,7 +208,8 @@ def _at_readings(by_sets: Returning, by_levels: Returning) -> Returning:
     np.add.at(pairs, (shared[:n], levels[:n]), 1.0)
     level_of = pairs.argmax(axis=1)
     earlier = level_of[sets[:before]].astype(np.int64)
-    return by_levels._replace(first=by_sets.first, earlier=earlier)
+    # The level of one reading tells less than that of a block.
+    return by_levels._replace(first=by_sets.first, earlier=earlier, label_scale=by_sets.scale)
 
 
 def columns_of(memory: BlockMemory) -> Columns:
