@@ -138,9 +138,8 @@ def find_returning(memory: BlockMemory, window: int) -> Returning | None:
 
 
 def _by_sets(statistics: BlockStatistics) -> Returning | None:
-    """Of each length of blocks: axes along which the stream jumps (`jumps`), cells on them, and the
-    sets of cells that valleys or seldom crossed cuts part, as `shoal.algorithms.regimes` finds
-    them.
+    """Sets of cells that valleys or seldom crossed cuts part, as `shoal.algorithms.regimes` finds
+    them, on axes along which the stream jumps (`jumps`); of each length of blocks.
 
     The sets count that tell most of the next block; of those that tell as much, those of the
     shortest blocks on the fewest axes.

@@ -18,7 +18,7 @@ STARTS: Final = (3.0, 4.5, 6.0)
 STEPS: Final = 15
 """steps of expectation and maximization"""
 STEPS_OF_STARTS: Final = 5
-"""as many of each start, of which the likeliest is continued"""
+"""steps from each start, of which the likeliest is continued"""
 PHI_MAX: Final = 0.98
 """autoregression within a level, at most: of a walk no level could be known"""
 GAIN_MIN: Final = 20.0
@@ -46,7 +46,7 @@ class Switching:
     """(2,) along the axis, ascending"""
     phi: float
     deviation: float
-    """of what is new in a reading"""
+    """deviation of what is new in a reading"""
     leave: Floats
     """(2,) chances to leave a level at a reading"""
 
