@@ -374,6 +374,14 @@ def markdown(result: dict[str, Any]) -> str:
             " `States` learns one stream.\n"
         )
     text += sensors_page(result["sensors"]) + cost_page(result["cost"])
+    # Parts that were measured alone are of another time, and so of another version.
+    parts_at: dict[str, list[str]] = {}
+    for part, measured_at in result["when"].items():
+        if result[part]:
+            parts_at.setdefault(measured_at, []).append(part)
+    if len(parts_at) > 1:
+        listed = "; ".join(f"{', '.join(parts)} {at}" for at, parts in parts_at.items())
+        text += f"\nParts were measured at different times: {listed}.\n"
     return text + f"\n{one_line(result['machine'])}\n"
 
 
@@ -614,9 +622,12 @@ def main(
     if parts and (out / "states.json").exists():
         result |= json.loads((out / "states.json").read_text(encoding="utf-8"))
     result |= {"made_by": made_by, "machine": machine}
+    when: dict[str, str] = dict(result.get("when", {}))
+    result["when"] = when
     choice = Choice(quick, every, data, sensors)
     with threadpool_limits(limits=1):
         for part in parts or PARTS:
             result[part] = choice.measured(part)
+            when[part] = machine["measured_at"]
     write(out, "states", result, markdown(result))
     click.echo(f"written to {out}/states.json and {out}/states.md")
