@@ -425,11 +425,17 @@ def _lines(run: Run, seconds: float, found: Mapping[str, list[dict[str, Any]]]) 
     lines += [f"{number:,} {FAULTS[fault]}" for fault, number in run.faults.items()]
     for model, clusters in found.items():
         lines += _clusters(model, clusters)
-        state = model_state(
-            run.config.resolved.models[model], run.box.server.models()[model].snapshot
-        )
+        snapshot = run.box.server.models()[model].snapshot
+        resolved = run.config.resolved.models[model]
+        state = model_state(resolved, snapshot)
         if state and learnt >= SAID_READINGS:
             lines.append(f"  {state}")
+        waiting = learnt - (snapshot.readings if snapshot else 0)
+        if resolved.counts is not None and waiting > 0:
+            lines.append(
+                f"  {counted(waiting, 'reading')} of it in a window of counts that is not full yet"
+                " (window_readings)."
+            )
     return lines
 
 

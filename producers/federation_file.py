@@ -40,6 +40,11 @@ EPSILON_OF_PEOPLE = 4.0
 """epsilon of all that a person has in a window, or a client in the span of its budget"""
 PUBLISH_READINGS = (20, 500)
 """fewest and most readings of an update"""
+LOOKS_PER_FILE = 8
+"""changes of the tree of cuts in data that are replayed once, at least: each cuts a cluster from
+another once at most, and six clusters take four"""
+GROW_READINGS = (100, 2000)
+"""fewest and most readings between two of them; the most is the default of density_tree"""
 UPDATE_S_MAX = 21_600.0
 """seconds of readings in an update, at most, where that leaves it the fewest readings"""
 UPDATES_PER_CLIENT = 40
@@ -354,6 +359,7 @@ def _models(plan: Plan) -> list[str]:
         "[[models]]",
         'name = "clusters"',
         f'algorithm = "{algorithm}"  # {why}; finds the number of clusters',
+        *_options_of_counts(plan),
     ]
     if plan.is_one_stream and not plan.private:
         lines += [
@@ -363,6 +369,18 @@ def _models(plan: Plan) -> list[str]:
             'algorithm = "states"  # what the stream does when: the order of time decides',
         ]
     return lines
+
+
+def _options_of_counts(plan: Plan) -> list[str]:
+    """The line with the looks for clusters of a file that is too short for the default."""
+    least, most = GROW_READINGS
+    between = plan.readings // LOOKS_PER_FILE
+    if not plan.private or plan.source != "files" or not plan.readings or between >= most:
+        return []
+    return [
+        f"options = {{ grow_readings = {max(least, between)} }}  # a short file: clusters are"
+        f" looked for {LOOKS_PER_FILE} times in it"
+    ]
 
 
 def _publish_readings(plan: Plan) -> int:

@@ -45,7 +45,7 @@ def _state(model: ResolvedModel, snapshot: Snapshot | None) -> str:
     plural = "" if snapshot.readings == 1 else "s"
     so_far = f"after {snapshot.readings:,} reading{plural}"
     if not snapshot.known:
-        return f"Nothing is significant {so_far}.{_hidden(model)}"
+        return _nothing_known(model, snapshot, so_far)
     if model.rounds is not None and not model.rounds.algorithm.leaves_noise:
         # It has as many clusters as somebody has chosen.
         return ""
@@ -68,18 +68,20 @@ def _state_of_clusters(view: ClusteringView, snapshot: Snapshot, so_far: str) ->
     return _specks(view, snapshot)
 
 
-def _hidden(model: ResolvedModel) -> str:
-    """What private counts take and hide.
+def _nothing_known(model: ResolvedModel, snapshot: Snapshot, so_far: str) -> str:
+    """Whether a cluster can be known yet, and what private counts hide.
 
     A rejected reading keeps its place in its window, and is counted.
     """
+    nothing = f"Nothing is significant {so_far}"
     if model.counts is None:
-        return ""
+        return f"{nothing}."
     needed = readings_needed(model)
-    takes = ""
-    if needed is not None:
-        takes = f" It takes about {needed:,} accepted ones."
-    return f"{takes} Private counts hide how many were rejected. {WHERE_REJECTED}"
+    if needed is not None and snapshot.readings < needed:
+        nothing = f"Too early for clusters {so_far}: it takes about {needed:,} accepted ones"
+    elif needed is not None:
+        nothing += f", though about {needed:,} accepted ones may show a cluster"
+    return f"{nothing}. Private counts hide how many were rejected. {WHERE_REJECTED}"
 
 
 def _specks(view: ClusteringView, snapshot: Snapshot) -> str:

@@ -19,6 +19,7 @@ from shoal.config.resolved import resolve
 from shoal.config.sections import ServerSettings
 from shoal.config.settings import load_config
 from shoal.errors import InvalidData, SettingsError, ShoalError
+from shoal.onebox.demo.demo import seed_clients
 from shoal.onebox.run_command import _lines, open_run, run_command
 from shoal.producers.files.source import PLAIN_REPLAY
 from shoal.producers.init_command import init_command
@@ -290,3 +291,32 @@ pool_s = 86400
         while run.step():
             pass
         assert run.finished
+
+
+CORNERS = np.array([[10.0, 20], [10, 60], [30, 40], [50, 20], [50, 60], [70, 40]])
+
+
+def test_six_clear_clusters_of_a_short_file_are_found_with_privacy(folder: Path) -> None:
+    generator = np.random.default_rng(0)
+    state = generator.integers(6, size=1687)
+    rows = CORNERS[state] + generator.normal(0.0, 1.5, (1687, 2))
+    lines = [f"{warm:.2f},{damp:.2f}" for warm, damp in rows]
+    (folder / "a.csv").write_text("\n".join(["warm,damp", *lines]) + "\n")
+    proposed = CliRunner().invoke(init_command, ["a.csv", "--private"])
+    assert "too few" not in proposed.output
+    # Keys that are the same in every run: noise that were drawn anew could hide one of the six.
+    seed_clients(load_config(folder / "a.toml"), ["client-1"], 0)
+    text = run("a.toml", "a.csv", "--no-wait").stdout
+    assert "clusters: 6 clusters" in text
+    assert "Too early" not in text
+
+
+def test_a_file_too_short_for_its_windows_says_so_and_where_its_readings_are(folder: Path) -> None:
+    lines = [f"{20 + n % 7},{40 + n % 5}" for n in range(1100)]
+    (folder / "a.csv").write_text("\n".join(["warm,damp", *lines]) + "\n")
+    assert CliRunner().invoke(init_command, ["a.csv", "--private"]).exit_code == 0
+    text = (folder / "a.toml").read_text()
+    (folder / "a.toml").write_text(text.replace("grow_readings = 137", "grow_readings = 2000"))
+    text = run("a.toml", "a.csv", "--no-wait").stdout
+    assert "clusters: 0 clusters so far" in text
+    assert "readings: it takes about 2,000 accepted ones. Private counts hide" in text

@@ -34,9 +34,15 @@ def test_nothing_significant_in_private_counts_may_be_rejected_readings() -> Non
         }
     )
     empty = replace(a_snapshot(contract, some_nodes(2, 1, 20)), known=0, identities=[])
-    counted = model_state(a_model("density_tree", mode="formal", counts_epsilon=4.0), empty)
-    assert (
-        "It takes about 400 accepted ones. Private counts hide how many were rejected." in counted
+    private = a_model("density_tree", mode="formal", counts_epsilon=4.0)
+    counted = model_state(private, replace(empty, readings=2000))
+    assert counted.startswith(
+        "Nothing is significant after 2,000 readings, though about 2,000 accepted ones may show a"
+        " cluster. Private counts hide how many were rejected."
+    )
+    early = model_state(private, replace(empty, readings=1687))
+    assert early.startswith(
+        "Too early for clusters after 1,687 readings: it takes about 2,000 accepted ones. Private"
     )
     assert "rejected" not in model_state(a_model(), empty)
 
@@ -81,10 +87,8 @@ def test_specks_are_told_of_where_more_than_a_third_of_the_clusters_are_some(
 
 def test_the_readings_that_counts_need_follow_from_their_noise_and_windows() -> None:
     assert readings_needed(a_model()) is None
-    weak, strong = (
-        readings_needed(a_model("density_tree", mode="formal", counts_epsilon=e))
-        for e in (0.1, 4.0)
-    )
+    weak = readings_needed(a_model("density_tree", mode="formal", counts_epsilon=0.02))
+    strong = readings_needed(a_model("density_tree", mode="formal", counts_epsilon=4.0))
     assert weak is not None
-    assert strong == 400
+    assert strong == 2000, "the tree is looked at for the first time"
     assert weak > strong

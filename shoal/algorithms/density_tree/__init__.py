@@ -34,7 +34,8 @@ def _server(options: Mapping[str, Any], dimensions: int | None) -> DensityTreeSe
 
 
 def readings_to_exceed_noise(options: Mapping[str, Any], d: int) -> int:
-    """About how many readings are needed until the mass of a cluster can exceed its noise.
+    """About how many readings are needed until a cluster can be known: its mass exceeds its noise,
+    and the tree has been looked at.
 
     One window at least.
     """
@@ -42,7 +43,8 @@ def readings_to_exceed_noise(options: Mapping[str, Any], d: int) -> int:
     # Mass must exceed `MASS_SIGNIFICANCE` deviations of its noise, to which every window adds that
     # of the bins of each feature: m > s * sqrt(noise * m + m), where m is in readings.
     noise = parsed.noise_variance * BINS * d / parsed.window_readings
-    return max(parsed.window_readings, math.ceil(MASS_SIGNIFICANCE**2 * (noise + 1)))
+    exceeded = math.ceil(MASS_SIGNIFICANCE**2 * (noise + 1))
+    return max(parsed.window_readings, parsed.grow_readings, exceeded)
 
 
 def _aggregator(options: DensityTreeOptions) -> DensityTreeAggregator:
