@@ -16,7 +16,7 @@ from shoal.errors import InvalidState, OffsetOutOfRange
 from shoal.producers.source import SourceReadings
 from shoal.protocol.readings import NUMBER, USER_ID, Reading, number_contents, number_of
 from shoal.protocol.topics import READINGS_SETTINGS
-from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.checkpoint import Checkpoint, open_replaceable
 from shoal.saved_state import SavedState, Whole
 from shoal.transports.base import Headers, Log, Record, RecordBatch, TopicSettings, publish_batch
 
@@ -202,10 +202,12 @@ class Bookmark:
 def open_bookmark(folder: Path, source: str) -> Bookmark:
     """The bookmark of the source with identity `source`, in the folder of the clients' folders.
 
-    Raises `InvalidState` while another producer of the same source runs, or for a damaged file.
+    A damaged one is set aside: the position is found in the logs. Raises `InvalidState` while
+    another producer of the same source runs.
     """
     # A client's name has no dot, so this is no client's folder.
-    checkpoint = Checkpoint(folder / f"producer.{source}.db", f"the producer of source {source}")
+    file = folder / f"producer.{source}.db"
+    checkpoint = open_replaceable(file, f"the producer of source {source}")
     try:
         return Bookmark(checkpoint)
     except BaseException:

@@ -134,6 +134,10 @@ class InvalidState(ShoalError):
     exit_code = 5
 
 
+class CheckpointDamaged(InvalidState):
+    """The file of a checkpoint is not as it was written."""
+
+
 class CheckpointInUse(InvalidState):
     """Another process has the file of a checkpoint or a ledger open."""
 

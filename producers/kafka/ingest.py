@@ -26,7 +26,7 @@ from shoal.producers.publisher import Mark, MarkState, ReadingsPublisher
 from shoal.producers.source import SourceReading, SourceReadings, identity_of
 from shoal.producers.source_type import MessageStream, ProducerTask, ProducerTotals
 from shoal.protocol.topics import READINGS, readings_settings
-from shoal.runtime.checkpoint import Checkpoint, pairs_of, positions_of
+from shoal.runtime.checkpoint import Checkpoint, open_replaceable, pairs_of, positions_of
 from shoal.runtime.client_folders import client_folder
 from shoal.runtime.logs import open_readings
 from shoal.saved_state import SavedState
@@ -377,7 +377,7 @@ def open_kafka_ingest(
         task.folder.mkdir(parents=True, exist_ok=True)
         owner = f"the producer of topic {settings.topic}"
         file = task.folder / f"producer.{identity}.db"
-        bookmark = KafkaBookmark(stack.enter_context(Checkpoint(file, owner)))
+        bookmark = KafkaBookmark(stack.enter_context(open_replaceable(file, owner)))
         if counts.starts_again:
             bookmark.start_again()
             bookmark.save()

@@ -35,7 +35,7 @@ from shoal.protocol.regions import decode_update, update_arrays
 from shoal.protocol.signatures import HEADER, client_file, read_keys, signature
 from shoal.protocol.topics import ensure_topics
 from shoal.protocol.validation import Validator
-from shoal.runtime.checkpoint import Checkpoint, pairs_of, positions_of
+from shoal.runtime.checkpoint import Checkpoint, open_replaceable, pairs_of, positions_of
 from shoal.runtime.logs import open_federation_log
 from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S, in_thread, resumed
 from shoal.saved_state import SavedState
@@ -326,7 +326,9 @@ def open_bridge(
     """
     owner = f"region {config.contract.federation} of {upstream.contract.federation}"
     with ExitStack() as stack:
-        checkpoint = stack.enter_context(Checkpoint(config.server.folder / BRIDGE_FILE, owner))
+        # What was contributed is in the region's log: copied again, it is dropped as repeated.
+        file = config.server.folder / BRIDGE_FILE
+        checkpoint = stack.enter_context(open_replaceable(file, owner))
         own_log = stack.enter_context(closing(open_federation_log(config)))
         ensure_topics(own_log, config.contract, config.log, upstream=True)
         upstream_log = stack.enter_context(closing(_open_upstream_log(upstream)))

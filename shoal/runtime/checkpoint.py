@@ -14,6 +14,7 @@ node is the one holder of its file; a host has its clients as holders of one (`C
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 import secrets
 import sqlite3
@@ -26,10 +27,11 @@ from typing import Any, Final, NamedTuple, Protocol, Self
 
 import msgpack
 
-from shoal.errors import InvalidState, MessageRejected
+from shoal.errors import CheckpointDamaged, InvalidState, MessageRejected
 from shoal.files import create_database, sqlite_errors, writing
 from shoal.protocol.codec import PART, PART_DEPTH_MAX, Resolve, StoredPart, pack, unpack
 from shoal.saved_state import require
+from shoal.telemetry.events import log_event
 from shoal.transports.base import Headers, Log, Positions
 
 FORMAT = 4
@@ -323,7 +325,7 @@ class CheckpointFile:
 
     def damaged(self, how: str) -> InvalidState:
         """The error for a file that is not as it was written."""
-        return InvalidState(
+        return CheckpointDamaged(
             f"{self.path}: damaged ({how}). Restore it from a backup, or move the folder away to "
             "start again without it, a client under a new name; shoal does not start from nothing "
             "by itself"
@@ -672,6 +674,33 @@ def _digest(value: bytes) -> bytes:
 
 def _reference(part: bytes) -> bytes:
     return _digest(part)[:REFERENCE_BYTES]
+
+
+def open_replaceable(path: Path, owner: str) -> Checkpoint:
+    """A checkpoint of what can be found again elsewhere: a damaged one is set aside, and a new one
+    is made.
+
+    So a file that only spares a search stops nothing. Raises `InvalidState` as `Checkpoint` does,
+    but for damage.
+    """
+    try:
+        checkpoint = Checkpoint(path, owner)
+        try:
+            checkpoint.load()
+        except BaseException:
+            checkpoint.close()
+            raise
+    except CheckpointDamaged as damaged:
+        aside = path.with_name(f"{path.name}.damaged")
+        try:
+            path.replace(aside)
+            for name in (f"{path.name}-wal", f"{path.name}-shm"):
+                path.with_name(name).unlink(missing_ok=True)
+        except OSError:
+            raise damaged from None
+        log_event("checkpoint_set_aside", logging.WARNING, file=str(aside), detail=str(damaged))
+        return Checkpoint(path, owner)
+    return checkpoint
 
 
 STORE_INTERVAL_S = 1.0

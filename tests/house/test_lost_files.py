@@ -5,25 +5,48 @@ The table in docs/reference/files.md is compared with `FILES`.
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
+from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from click.testing import CliRunner
 
+from shoal.cli.formats import FORMATS
 from shoal.client_nodes.bootstrap import open_client
-from shoal.config.settings import load_config
-from shoal.errors import ShoalError
+from shoal.client_nodes.host import Host
+from shoal.config.settings import Config, load_config
+from shoal.config.upstream import load_upstream
+from shoal.errors import LogUnavailable, ShoalError
+from shoal.onebox.upkeep.backup import back_up
+from shoal.onebox.upkeep.restore import restore
+from shoal.producers.mqtt.client_stream import IngestCounts
+from shoal.producers.mqtt.ingest import open_mqtt_ingest
+from shoal.producers.mqtt.silence import SilenceMonitor
+from shoal.producers.producer_command import producer
+from shoal.protocol.codec import pack
+from shoal.protocol.topics import READINGS
+from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
+from shoal.server_node.regions.bridge import open_bridge
+from tests.house.masked_federation import MaskedFederation
+from tests.house.region_federations import REGIONS, WORLD, file_of, run_world, write_world
 from tests.house.small_federation import (
     CLIENTS,
+    all_records,
     clock,
     create_federation,
     model_bytes,
     run_to_end,
+    write_federation,
 )
+from tests.house.test_site_log import keyed, use_site_log, write_site
+from tests.producers.mqtt_ingest import IngestSite
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "files.md"
 CLIENT = CLIENTS[0]
@@ -121,6 +144,104 @@ FILES = (
 )
 
 
+class Part(NamedTuple):
+    """A file that one command or process reads, and what that does without it."""
+
+    made: str
+    """the fixture folder that has it, a name of `MAKERS`"""
+    path: str
+    """a pattern of which the first match counts"""
+    documented: str
+    made_from: str
+    damaged: Outcome
+    absent: Outcome
+
+
+PARTS = (
+    Part(
+        "host",
+        "clients/checkpoints.db",
+        "`[client] folder`/`checkpoints.db`",
+        "nothing, as the checkpoints of clients",
+        Outcome("the host refuses it", "damaged"),
+        Outcome("the host leaves all its clients out", "is gone"),
+    ),
+    Part(
+        "host",
+        "clients/site.db",
+        "`[client] folder`/`site.db`",
+        "nothing: the site's log has the readings, and not what was released of them",
+        Outcome("the host refuses it", "damaged"),
+        Outcome("the host refuses a new one", "taken in by another file"),
+    ),
+    Part(
+        "producer",
+        "clients/producer.*.db",
+        "`[client] folder`/`producer.SOURCE.db`",
+        "the readings logs, in which the producer looks for its newest reading; `--again` ones are"
+        " counted in it alone",
+        Outcome("set aside and made again (`checkpoint_set_aside`)"),
+        Outcome("made again"),
+    ),
+    Part(
+        "producer",
+        "clients/*/fed.jsonl",
+        "`[client] folder`/NAME/`fed.jsonl`",
+        "the files, when they are fed",
+        Outcome("files that were fed under another path are not recognised; nothing else"),
+        Outcome("the same"),
+    ),
+    Part(
+        "producer",
+        "clients/*/name.txt",
+        "`[client] folder`/NAME/`name.txt`",
+        "the data, when they are fed",
+        Outcome("nothing"),
+        Outcome("nothing"),
+    ),
+    Part(
+        "mqtt",
+        "clients/attic/mqtt.db",
+        "`[client] folder`/NAME/`mqtt.db`",
+        "the broker, as far as it keeps what was not acknowledged",
+        Outcome("the producer refuses it; the client goes on", "damaged"),
+        Outcome("made again; messages in it are lost"),
+    ),
+    Part(
+        "helper",
+        "h0/helper.db",
+        "the helper's folder/`helper.db`",
+        "nothing: it has what was unmasked",
+        Outcome("the helper refuses it; its rounds wait", "damaged"),
+        Outcome("the helper does not start; its rounds wait", "helper.db is missing"),
+    ),
+    Part(
+        "region",
+        "*/server/upstream.db",
+        "`[server] folder`/`upstream.db`",
+        "the region's log: contributions are copied again, and dropped upstream as repeated",
+        Outcome("set aside and made again (`checkpoint_set_aside`)"),
+        Outcome("made again"),
+    ),
+    Part(
+        "backup",
+        "backup.json",
+        "BACKUP/`backup.json`",
+        "nothing; the files beside it are those of the federation",
+        Outcome("`shoal restore` refuses the backup", "no backup that is whole"),
+        Outcome("`shoal restore` refuses the backup", "no backup that is whole"),
+    ),
+)
+ONLY_CONTENTS = {
+    "`[client] signing_key_file`, `[server] client_keys`": "keys are made by `shoal keys`",
+    "`[server] folder`/`history.db.damaged`": "nothing reads it",
+    "`[client] folder`/`producer.SOURCE.db.damaged`": "nothing reads it",
+    "FOLDER`.before-upgrade`, FOLDER`/.upgraded.json`": "what `--undo` compares",
+    "`[client] folder`/NAME/`restored.txt`": "its presence alone counts",
+}
+"""files of the first table whose damage costs nothing but themselves, and why"""
+
+
 def damage(path: Path) -> None:
     content = bytearray(path.read_bytes())
     kept = HEADER_BYTES if path.suffix == ".db" else 0
@@ -185,8 +306,174 @@ def test_a_lost_file_costs_what_is_documented(
     check(outcome.server, the_same_model)
 
 
+def make_host(folder: Path) -> None:
+    """A host of two clients that has learnt the readings of its site."""
+    config = use_site_log(write_federation(folder))
+    write_site(config, keyed("attic", 60, 1) + keyed("cellar", 60, 2))
+    run_host(folder)
+
+
+def run_host(folder: Path) -> None:
+    with closing(Host(load_config(folder / "federation.toml"), clock=clock)) as host:
+        while host.step():
+            pass
+
+
+def make_producer(folder: Path) -> None:
+    """Readings that were fed from a file."""
+    write_federation(folder)
+    lines = [f"{1e9 + number},The attic,{number % 40},{50 + number % 9}" for number in range(50)]
+    data = folder.with_name("readings.csv")
+    data.write_text("\n".join(["time,site,warm,damp", *lines]) + "\n", encoding="utf-8")
+    (folder / "source.txt").write_text(str(data), encoding="utf-8")
+    run_producer(folder)
+
+
+def run_producer(folder: Path) -> None:
+    """Feed the same file again: every reading is in the log once, whatever the producer knows."""
+    # Under its first path, as a file under another one is another source.
+    data = (folder / "source.txt").read_text(encoding="utf-8")
+    fed = ["--split", "column:site", "--time-column", "time"]
+    arguments = ["--config", str(folder / "federation.toml"), data, *fed]
+    result = CliRunner().invoke(producer, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    (log,) = folder.glob("clients/*/readings.db")
+    assert len(all_records(f"sqlite:{log}", READINGS)) == 50
+
+
+def make_mqtt(folder: Path) -> None:
+    """The file of a producer that has received nothing: its broker cannot be reached."""
+    site = IngestSite(folder, port=1)
+    own = site.config.client.folder / "attic"
+    own.mkdir(parents=True)
+    owner = f"the MQTT producer of client attic of {site.name}"
+    with Checkpoint(own / "mqtt.db", owner) as checkpoint:
+        checkpoint.save({"left": "behind"})
+
+
+def run_mqtt(folder: Path) -> None:
+    """As far as the broker: the file was read before."""
+    config = load_config(folder / "federation.toml")
+    silence = SilenceMonitor((), 0.0)
+    ingest = open_mqtt_ingest(config, "attic", config.client.folder, IngestCounts(silence))
+    with pytest.raises(LogUnavailable), ingest:
+        pytest.fail("there is no broker")
+
+
+def make_helper(folder: Path) -> None:
+    """A federation with masked counts whose helpers have unmasked a round."""
+    federation = MaskedFederation(folder, clients=3)
+    federation.feed(1)
+    federation.run()
+
+
+def run_helper(folder: Path) -> None:
+    federation = MaskedFederation.written_before(folder, clients=3, now=1e9 + 100)
+    with federation.helper("h0") as helper:
+        while helper.step():
+            pass
+
+
+def make_region(folder: Path) -> None:
+    """Two regions that have contributed."""
+    write_world(folder, 200, models=["nodes"])
+    run_world(folder)
+
+
+def run_bridge(folder: Path) -> None:
+    """Go on, and find that the upstream federation has learnt nothing twice."""
+    world = load_config(file_of(folder, WORLD))
+    before = world_model(world)
+    config = load_config(file_of(folder, next(iter(REGIONS))))
+    upstream = load_upstream(config)
+    assert upstream is not None
+    with resumed(open_bridge(config, upstream.config, lambda _: None)) as bridge:
+        while bridge.step():
+            pass
+    assert world_model(world) == before
+
+
+def world_model(config: Config) -> bytes:
+    """The model of the upstream federation, once its server has read all, encoded."""
+    with resumed(open_server(config, clock=clock)) as server:
+        while server.step():
+            pass
+        return pack(server.models()["nodes"].state()["half"])
+
+
+def make_backup(folder: Path) -> None:
+    """A backup of a federation that has learnt."""
+    federation = folder / "federation"
+    federation.mkdir()
+    run_to_end(create_federation(federation, [CLIENT], readings=60, pool_clients=1), [CLIENT])
+    back_up(federation, folder / "backup")
+
+
+def run_restore(folder: Path) -> None:
+    restore(folder, folder.with_name("restored"), nothing_since=False)
+
+
+MAKERS: dict[str, tuple[Callable[[Path], None], Callable[[Path], None]]] = {
+    "host": (make_host, run_host),
+    "producer": (make_producer, run_producer),
+    "mqtt": (make_mqtt, run_mqtt),
+    "helper": (make_helper, run_helper),
+    "region": (make_region, run_bridge),
+    "backup": (make_backup, run_restore),
+}
+"""name -> what makes a folder, and what reads it"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a name, which is made once."""
+
+    @cache
+    def make(name: str) -> Path:
+        folder = tmp_path_factory.mktemp(name) / "made"
+        folder.mkdir()
+        MAKERS[name][0](folder)
+        return folder / "backup" if name == "backup" else folder
+
+    return make
+
+
+@pytest.mark.parametrize("harm", [damage, remove])
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.path.rsplit("/", 1)[-1])
+def test_a_lost_file_of_one_process_costs_what_is_documented(
+    part: Part,
+    harm: Callable[[Path], None],
+    made: Callable[[str], Path],
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(made(part.made), folder)
+    path = min(folder.glob(part.path))
+    harm(path)
+    outcome = part.damaged if harm is damage else part.absent
+    check(outcome.client, lambda: MAKERS[part.made][1](folder))
+    is_set_aside = "set_aside" in outcome.text
+    assert path.with_name(f"{path.name}.damaged").exists() == is_set_aside
+
+
+def test_every_file_of_the_first_table_is_in_the_second() -> None:
+    """A new file cannot be forgotten: the formats, the first table and the tests name the same."""
+    text = DOCS.read_text(encoding="utf-8")
+    contents = [
+        line.split(" | ")[0].removeprefix("| ")
+        for line in text.split("## What a damage costs")[0].splitlines()
+        if line.startswith("| ") and not line.startswith("| file |")
+    ]
+    tried = {file.documented for file in FILES} | {part.documented for part in PARTS}
+    assert {name for name in contents if name not in tried} == set(ONLY_CONTENTS)
+    assert tried <= set(contents)
+    for entry in FORMATS["Files"]:
+        for name in re.findall(r"[\w.]+\.db", entry.kept.replace("federation.db", "")):
+            assert f"`{name}`" in "".join(contents), f"{name} of {entry.place}"
+
+
 def test_the_table_in_docs_is_that_of_the_tests() -> None:
     text = DOCS.read_text(encoding="utf-8")
-    for file in FILES:
+    for file in (*FILES, *PARTS):
         cells = (file.documented, file.made_from, file.damaged.text, file.absent.text)
         assert f"| {' | '.join(cells)} |\n" in text
