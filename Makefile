@@ -12,7 +12,7 @@ export OMP_NUM_THREADS = 1
 # Tests start many processes; where nothing may be cached, each would compile shoal's Python files for itself.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help demo check test newest programs integration lint check-types bench fuzz soak advisories audit promised screenshots release image docs kafka-start kafka-stop clean
+.PHONY: help demo check test newest programs integration lint check-types bench fuzz soak chaos advisories audit promised screenshots release image docs kafka-start kafka-stop clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -59,6 +59,9 @@ fuzz: $(VENV)/.dev ## 10^6 changed messages, requests and files against their re
 
 soak: $(VENV)/.dev ## ten minutes of a federation under hostile messages, with a kill every 20 seconds for five
 	$(BIN)/python -m tests.hostile.soak
+
+chaos: $(VENV)/.dev ## random faults for MINUTES=1 by SEED=0, ON=sqlite or kafka; the history that they leave is checked
+	$(BIN)/python -m tests.house.chaos --seed $(or $(SEED),0) --minutes $(or $(MINUTES),1) --on $(or $(ON),sqlite)
 
 advisories: $(VENV)/advisories ## refuse tested versions that have a known vulnerability (asks the advisories of the package index)
 	PYTHONPATH=$(VENV)/advisories $(BIN)/python -m pip_audit --requirement constraints.txt --no-deps --disable-pip
