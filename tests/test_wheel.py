@@ -18,23 +18,32 @@ FOLDERS = ("producers", "client_nodes", "helper_node", "server_node", "onebox")
 pytestmark = pytest.mark.long
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this tree, built from a copy: building leaves folders behind, whose old entry
-    points Python would find in the root of the repository."""
-    sources = tmp_path_factory.mktemp("sources") / "shoal"
-    sources.mkdir()
+def copy_sources(folder: Path) -> Path:
+    """Copy all that the wheel is built from into a folder: building leaves folders behind, whose
+    old entry points Python would find in the root of the repository."""
+    folder.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"):
-        shutil.copy(ROOT / name, sources)
+        shutil.copy(ROOT / name, folder)
     for name in ("shoal", *FOLDERS):
         # Links stay links, as in a clone.
         ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, sources / name, symlinks=True, ignore=ignored)
-    built = tmp_path_factory.mktemp("dist")
+        shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=ignored)
+    return folder
+
+
+def build_wheel(sources: Path, built: Path) -> Path:
+    """Build the wheel of a tree into a folder."""
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-index"]
     subprocess.run([*command, "--no-build-isolation", "--wheel-dir", built, sources], check=True)
     (path,) = built.glob("*.whl")
     return path
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this tree."""
+    sources = copy_sources(tmp_path_factory.mktemp("sources") / "shoal")
+    return build_wheel(sources, tmp_path_factory.mktemp("dist"))
 
 
 @pytest.fixture(scope="module")
