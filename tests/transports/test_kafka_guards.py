@@ -11,10 +11,13 @@ from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 
+import google_crc32c
 import pytest
 from kafka import KafkaProducer
+from kafka.record import util
 
 from shoal.transports.base import latest
+from shoal.transports.kafka import checksums
 from shoal.transports.kafka.consumer import FETCH_BYTES
 from shoal.transports.kafka.log import IN_FLIGHT_BYTES_MAX, KafkaLog
 
@@ -38,14 +41,30 @@ def topic(log: KafkaLog) -> str:
 
 
 def test_the_library_is_one_of_those_that_were_tried_and_has_its_fast_checksums() -> None:
-    (needed,) = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"][
+    needed = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"][
         "optional-dependencies"
     ]["kafka"]
-    # Versions before deliver nothing after a rebalance or hang in a flush; without crc32c all is
-    # twenty times slower.
-    assert needed == "kafka-python[crc32c]>=3.0.12,<3.1"
+    # Versions before deliver nothing after a rebalance or hang in a flush; with checksums in Python
+    # all is twenty times slower.
+    assert needed == ["kafka-python>=3.0.12,<3.1", "google-crc32c>=1.5"]
     assert re.fullmatch(r"3\.0\.(1[2-9]|[2-9]\d)", version("kafka-python"))
-    assert version("crc32c")
+    assert google_crc32c.implementation == "c"
+
+
+def test_checksums_are_those_of_the_package_whose_licence_allows_any_use() -> None:
+    # kafka-python itself prefers another package where that is installed.
+    (computed,) = util.calc_crc32c.__defaults__
+    assert computed in (checksums.crc32c, util.crc32c_c)
+    for content in (b"", b"123456789", bytes(range(256)) * 100):
+        buffer = memoryview(bytearray(content))
+        assert checksums.crc32c(buffer) == util.crc32c_py(buffer)
+
+
+def test_what_kafka_python_computes_in_python_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(util.calc_crc32c, "__defaults__", (util.crc32c_py,))
+    checksums.use_fast_checksums()
+    assert util.calc_crc32c.__defaults__ == (checksums.crc32c,)
+    assert util.calc_crc32c(memoryview(bytearray(b"123456789"))) == 0xE3069283
 
 
 def test_every_kind_of_client_comes_back_within_a_second_of_its_broker(

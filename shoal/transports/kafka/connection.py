@@ -17,7 +17,11 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 from shoal.errors import LogError, LogUnavailable, ShoalError
 from shoal.files import read_password
 from shoal.transports.base import TopicSettings
+from shoal.transports.kafka.checksums import use_fast_checksums
 from shoal.transports.kafka.settings import KafkaSettings
+
+# Where this module is loaded, as every client of a broker needs it.
+use_fast_checksums()
 
 MIB = 1024 * 1024
 CONNECT_S = 10.0
