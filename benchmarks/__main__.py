@@ -55,6 +55,7 @@ BENCHMARKS = {
     "privacy_choices": Benchmark("rounds on rows drawn from counts; users", "10 minutes"),
     "from_counts": Benchmark("cluster_tree from counts on a grid", "10 minutes"),
     "absence": Benchmark("states that go and come back, at any pace", "4 minutes"),
+    "junk": Benchmark("how long junk delays an honest update", "3 minutes", False),
     "gaps": Benchmark("what missing values cost", "10 minutes"),
     "kinds": Benchmark("circular features and categories", "2 minutes"),
     "parts": Benchmark("how steady parts of one cluster are", "10 minutes"),

@@ -6,10 +6,12 @@ no two answers together may show what is in one client's window.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
+from shoal.protocol.codec import StoredPart
 from shoal.protocol.masked import (
     CLIENTS_MAX,
     BatchEntry,
@@ -22,7 +24,14 @@ from shoal.transports.base import Record
 
 # Anybody may write to the log, so that what is kept of a round needs a limit.
 ENTRIES_MAX: Final = 2 * CLIENTS_MAX
-"""messages of the open round that are kept of one model"""
+"""messages of the open round that are kept of one model; of a batch with others, these are read
+again from the log"""
+GROUP: Final = 500
+"""messages that are saved as one part, which is written once: else a flood of messages for one
+round would be written anew with every few hundred that follow"""
+
+Place = tuple[int, int]
+"""(partition, offset)"""
 
 
 class Refused(Exception):
@@ -70,7 +79,8 @@ class SentState(SavedState):
 class ModelSumsState(SavedState):
     """What the open round of one model has, and the windows that were unmasked."""
 
-    sent: list[SentState]
+    sent: list[list[SentState]]
+    """groups of messages"""
     unmasked: dict[str, int]
     round: int
     batch: bytes
@@ -82,8 +92,11 @@ class ModelSumsState(SavedState):
 class ModelSums:
     """Memory of a helper for one model."""
 
-    sent: dict[tuple[int, int], Sent] = field(default_factory=dict)
-    """(partition, offset) -> message, of the round that is answered next"""
+    sent: dict[Place, Sent] = field(default_factory=dict)
+    """(partition, offset) -> message, of the round that is answered next, in the order of reading
+    """
+    groups: list[StoredPart] = field(default_factory=list)
+    """the first of them as they are saved, `GROUP` in each"""
     unmasked: dict[str, int] = field(default_factory=dict)
     """client -> number of its newest window that was unmasked; an earlier one never will be"""
     round: int = 0
@@ -97,21 +110,11 @@ class ModelSums:
 
     def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
-        sent = []
-        for (partition, offset), message in self.sent.items():
-            entry = EntryState(**message.entry._asdict())
-            sent.append(
-                SentState(
-                    partition=partition,
-                    offset=offset,
-                    round=message.round,
-                    plan=message.plan,
-                    cells=message.cells,
-                    entry=entry,
-                )
-            )
+        ungrouped = islice(self.sent.items(), GROUP * len(self.groups), None)
+        while len(group := _saved_group(islice(ungrouped, GROUP))) == GROUP:
+            self.groups.append(StoredPart(group))
         state = ModelSumsState(
-            sent=sent,
+            sent=[],
             # In the order of names: equal sums must be equal bytes.
             unmasked=dict(sorted(self.unmasked.items())),
             round=self.round,
@@ -119,16 +122,17 @@ class ModelSums:
             answer=self.answer,
             batch_before=self.batch_before,
         )
-        return state.saved()
+        return {**state.saved(), "sent": [*self.groups, StoredPart(group)]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Become the saved one. Raises `InvalidState`."""
         saved = ModelSumsState.read(state)
-        self.sent = {}
-        for sent in saved.sent:
-            entry = BatchEntry(**vars(sent.entry))
-            place = (sent.partition, sent.offset)
-            self.sent[place] = Sent(sent.round, sent.plan, sent.cells, entry)
+        self._forget_sent()
+        for group in saved.sent:
+            for sent in group:
+                entry = BatchEntry(**vars(sent.entry))
+                place = (sent.partition, sent.offset)
+                self.sent[place] = Sent(sent.round, sent.plan, sent.cells, entry)
         self.unmasked = saved.unmasked
         self.round = saved.round
         self.batch = saved.batch
@@ -137,7 +141,7 @@ class ModelSums:
 
     def begin_log(self) -> None:
         """Begin with the rounds of a log that was created anew; what was unmasked stays so."""
-        self.sent = {}
+        self._forget_sent()
         self.round = 0
         self.batch_before = self.batch
         self.batch = b""
@@ -152,12 +156,23 @@ class ModelSums:
         if len(self.sent) >= ENTRIES_MAX:
             return False
         # By partition too: every writer may choose one, and offsets are the same in each.
-        place = (record.partition, record.offset)
-        self.sent[place] = Sent(message.round, message.plan, message.cells, message.entry)
+        self.sent[record.partition, record.offset] = sent_in(message)
         return True
 
-    def checked_batch(self, close: CloseRound, batch_min: int) -> list[BatchEntry]:
-        """The messages that a round ends with. Raises `Refused`."""
+    def not_kept(self, close: CloseRound) -> list[int]:
+        """The offsets of its batch whose messages had no room, ascending; those of a batch that is
+        not answered anyway are not looked for."""
+        if len(self.sent) < ENTRIES_MAX or close.round != self.round + 1:
+            return []
+        return [offset for offset in close.places if (close.partition, offset) not in self.sent]
+
+    def checked_batch(
+        self, close: CloseRound, batch_min: int, read_again: Mapping[int, Sent] | None = None
+    ) -> list[BatchEntry]:
+        """The messages that a round ends with. `read_again`: offset -> those of `not_kept`.
+
+        Raises `Refused`.
+        """
         if close.round == self.round:
             raise Refused("another batch of this round was answered before")
         if close.round < self.round:
@@ -165,6 +180,8 @@ class ModelSums:
         entries = []
         for offset in close.places:
             message = self.sent.get((close.partition, offset))
+            if message is None and read_again is not None:
+                message = read_again.get(offset)
             if message is None or not message.is_of(close):
                 raise Refused(
                     "its batch has messages that are not in the log, or not of this round and plan"
@@ -191,4 +208,29 @@ class ModelSums:
         for entry in entries:
             self.unmasked[entry.client] = entry.window
         # No further batch may have them: of each round one batch is unmasked.
+        self._forget_sent()
+
+    def _forget_sent(self) -> None:
         self.sent = {}
+        self.groups = []
+
+
+def sent_in(message: MaskedCounts) -> Sent:
+    """What is kept of a message."""
+    return Sent(message.round, message.plan, message.cells, message.entry)
+
+
+def _saved_group(messages: Iterable[tuple[Place, Sent]]) -> list[dict[str, Any]]:
+    """Messages as `ModelSumsState` has them, as plain values."""
+    group = []
+    for (partition, offset), message in messages:
+        state = SentState(
+            partition=partition,
+            offset=offset,
+            round=message.round,
+            plan=message.plan,
+            cells=message.cells,
+            entry=EntryState(**message.entry._asdict()),
+        )
+        group.append(state.saved())
+    return group

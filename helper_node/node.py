@@ -25,7 +25,7 @@ import numpy as np
 from shoal.config.resolved import ResolvedContract
 from shoal.errors import InvalidState, LogUnavailable, MessageRejected, SettingsError
 from shoal.helper_node.metrics import HelperMetrics
-from shoal.helper_node.model_sums import ModelSums, Refused
+from shoal.helper_node.model_sums import ModelSums, Refused, Sent, sent_in
 from shoal.privacy.masked import Masked
 from shoal.privacy.masks import helper_public, is_signed, mask, noise_seed, pair_key, sign
 from shoal.protocol.masked import (
@@ -52,7 +52,7 @@ from shoal.runtime.checkpoint import (
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, Positions, Record, beginning, read_next
 
-STATE_VERSION: Final = 4
+STATE_VERSION: Final = 5
 BATCH_RECORDS: Final = 500
 WAIT_S: Final = 10.0
 """wait for records that the log says are there"""
@@ -87,6 +87,8 @@ class HelperNode:
         self.metrics = metrics or HelperMetrics()
         self._topic = self._contract.updates_topic
         self._positions: Positions = {}
+        self._read_up_to: Positions = {}
+        """partition -> offset of the record that is processed, or was last"""
         self._identity = ""
         """identity of the log, once it is resumed"""
         self._log_name = ""
@@ -94,6 +96,8 @@ class HelperNode:
         self._log_before = ""
         """identity of the log whose records it has read; empty before the first"""
         self._models = {model.name: ModelSums() for model in contract.counted}
+        self._keys = frozenset(self._contract.update_key(name) for name in self._models)
+        """keys of the records of these models"""
         self._pairs: dict[tuple[str, str, bytes], bytes] = {}
         """(model, client, its public key) -> the key that this helper shares with the client"""
 
@@ -130,6 +134,7 @@ class HelperNode:
         )
         answers: list[OutboxRecord] = []
         for record in records:
+            self._read_up_to[record.partition] = record.offset
             answers += self._process(record)
         self._positions = after
         now = self._clock()
@@ -146,6 +151,9 @@ class HelperNode:
 
     def _process(self, record: Record) -> list[OutboxRecord]:
         kind = dict(record.headers).get("type", b"")
+        # Before it is decoded, which takes the longest of a message that is not for a model here.
+        if record.key not in self._keys:
+            return []
         try:
             if kind == MaskedCounts.TYPE.encode():
                 message = MaskedCounts.decode(record.value, record.headers)
@@ -173,7 +181,8 @@ class HelperNode:
         if (close.round, close.batch) == (model.round, model.batch):
             return [self._record(close.model, model.answer)]
         try:
-            entries = model.checked_batch(close, int(self._mode.values["batch_min"]))
+            read_again = self._read_again(close, model.not_kept(close))
+            entries = model.checked_batch(close, int(self._mode.values["batch_min"]), read_again)
         except Refused as why:
             self.metrics.rounds.labels(model=close.model, result="refused").inc()
             log_event(
@@ -191,6 +200,38 @@ class HelperNode:
         self.metrics.clients.labels(model=close.model).set(len(entries))
         log_event("helper_answered", model=close.model, round=close.round, clients=len(entries))
         return [self._record(close.model, answer)]
+
+    def _read_again(self, close: CloseRound, offsets: list[int]) -> dict[int, Sent]:
+        """offset -> message of the batch of a round that so many messages were sent for that there
+        was no room for this one.
+
+        Anybody may write to the log, so that a flood of messages under made-up names must not keep
+        those of clients from being unmasked.
+        """
+        wanted = set(offsets)
+        messages: dict[int, Sent] = {}
+        if not offsets or offsets[-1] >= self._read_up_to.get(close.partition, 0):
+            return messages
+        at = {close.partition: offsets[0]}
+        while at[close.partition] <= offsets[-1]:
+            records, after = self._log.read(self._topic, at, BATCH_RECORDS, WAIT_S)
+            if not records and after == at:
+                raise LogUnavailable(f"records of {self._topic} do not come a second time")
+            for record in records:
+                message = self._counts_in(record) if record.offset in wanted else None
+                if message is not None and message.model == close.model:
+                    messages[record.offset] = sent_in(message)
+            at = after
+        return messages
+
+    def _counts_in(self, record: Record) -> MaskedCounts | None:
+        """The masked counts of this federation in a record; None for another record."""
+        try:
+            message = MaskedCounts.decode(record.value, record.headers)
+            self._model(message)
+        except MessageRejected:
+            return None
+        return message
 
     def _sum(self, close: CloseRound, entries: list[BatchEntry]) -> HelperSum:
         """The sum of the masks of a batch, less this helper's noise."""

@@ -198,6 +198,16 @@ class _Series:
 
 
 @dataclass
+class NotKept:
+    """Rejected messages of one reason and partition of which no copy is kept."""
+
+    first: int
+    """offset of the first"""
+    last: int
+    messages: int = 0
+
+
+@dataclass
 class _Totals:
     """The updates of one step, added up: setting a metric for each takes longer than all else that
     is shown of it."""
@@ -208,6 +218,10 @@ class _Totals:
     """result -> readings"""
     answers: Counter[tuple[str, str]] = field(default_factory=Counter)
     """(model, result) -> answers"""
+    rejected: Counter[str] = field(default_factory=Counter)
+    """reason -> messages"""
+    not_kept: dict[tuple[str, int, str], NotKept] = field(default_factory=dict)
+    """(topic, partition, reason) -> rejected messages of which no copy is kept"""
     last_seen: dict[str, float] = field(default_factory=dict)
     reports: list[Report] = field(default_factory=list)
     """events to log, in their order"""
@@ -262,6 +276,7 @@ class ServerMonitoring:
             metrics.readings.labels(result=result).inc(0)
         for reason in REASONS:
             metrics.rejected.labels(reason=reason).inc(0)
+            metrics.rejected_not_kept.labels(reason=reason).inc(0)
         for model in contract.models.values():
             labels = {"model": model.name, "unit": model.statement["unit"]}
             metrics.model_epsilon.labels(**labels).set(_or_infinite(model.epsilon))
@@ -393,6 +408,13 @@ class ServerMonitoring:
             self._metrics.readings.labels(result=result).inc(number)
         for (model, result), number in totals.answers.items():
             self._metrics.round_answers.labels(model=model, result=result).inc(number)
+        for reason, number in totals.rejected.items():
+            self._metrics.rejected.labels(reason=reason).inc(number)
+        for (topic, partition, reason), not_kept in totals.not_kept.items():
+            self._metrics.rejected_not_kept.labels(reason=reason).inc(not_kept.messages)
+            place = {"topic": topic, "partition": partition, "reason": reason}
+            fields = {**place, **asdict(not_kept)}
+            totals.reports.append(Report("rejected_not_kept", logging.WARNING, fields))
         for client, at in totals.last_seen.items():
             self._last_seen(client, at)
 
@@ -400,9 +422,15 @@ class ServerMonitoring:
         self._rejected[ingested.reason] += 1
         if again:
             return
-        self._metrics.updates.labels(result="rejected").inc()
-        self._metrics.rejected.labels(reason=ingested.reason).inc()
+        totals.updates["rejected"] += 1
+        totals.rejected[ingested.reason] += 1
         self._spans.rejected(ingested)
+        if not ingested.kept:
+            place = (ingested.topic, ingested.partition, ingested.reason)
+            not_kept = totals.not_kept.setdefault(place, NotKept(ingested.offset, ingested.offset))
+            not_kept.last = ingested.offset
+            not_kept.messages += 1
+            return
         origin = f"{ingested.topic}/{ingested.partition}/{ingested.offset}"
         # As the message claims, if it could be read at all.
         claimed = {}

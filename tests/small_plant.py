@@ -74,7 +74,7 @@ def a_snapshot(contract: Contract, version: int = 1, **other: Any) -> Snapshot:
         )
     arrays = half.snapshot()
     sizes = streaming_algorithm("fcac").summary(arrays)
-    merged = {
+    merged: dict[str, Any] = {
         "version": version,
         "positions": [[0, 1]],
         "updates": 1,

@@ -196,7 +196,8 @@ def _memory(helper: HelperNode, config: Config, clients: int) -> int:
             nonce=secrets.token_bytes(16),
             counts=bytes(4),
         )
-        record = Record("cost", 0, number, 0, None, message.encode(), message.headers())
+        key = contract.contract.update_key("clusters")
+        record = Record("cost", 0, number, 0, key, message.encode(), message.headers())
         helper._process(record)
     model = helper._models["clusters"]
     assert len(model.sent) == clients

@@ -110,7 +110,7 @@ class Ingested(NamedTuple):
 
     outcome: IngestOutcome
     rejected: OutboxRecord | None = None
-    """the record for the rejected topic, if it was rejected"""
+    """the record for the rejected topic, if it was rejected and is kept"""
 
 
 class Ingest:
@@ -150,6 +150,12 @@ class Ingest:
             return Ingested(self._process_update(update, record, outcome))
         except MessageRejected as rejected:
             rejected_outcome = self._rejected(outcome, update, rejected)
+            # A record that has made the server fail must be kept: it shows what to mend.
+            is_kept = rejected.reason == "failed" or self._server.quotas.keeps_rejected(
+                rejected.reason, record
+            )
+            if not is_kept:
+                return Ingested(rejected_outcome._replace(kept=False))
             return Ingested(rejected_outcome, self._rejections.record_of(record, rejected))
         # No record may end the server, whatever it makes an algorithm raise.
         except Exception as error:

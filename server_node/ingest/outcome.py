@@ -67,6 +67,8 @@ class IngestOutcome(NamedTuple):
     """the request that was applied; None for a record that was none"""
     copied: bool = False
     """whether it shows for the first time that two processes publish as this client"""
+    kept: bool = True
+    """whether a copy of it is kept if it was rejected: not above `rejected_kept_per_s`"""
 
 
 class Report(NamedTuple):

@@ -1,5 +1,5 @@
-"""Quotas: which clients may send updates, how many names there may be, and how many records of one
-client per second.
+"""Quotas: which clients may send updates, how many names there may be, how many records of one
+client per second, and of how many rejected records copies are kept.
 
 Nothing here looks at a clock of this machine: a rate is measured by the times at which the log took
 in the records, apart for each partition, so that a rebuild refuses the same ones.
@@ -55,6 +55,8 @@ class RequestQuotasState(SavedState):
 
     requests: dict[str, dict[str, list[list[float]]]]
     """type of request -> model -> [partition, tokens, newest] of each bucket"""
+    rejected: dict[str, list[list[float]]]
+    """reason -> the same of the rejected records that are kept"""
 
 
 class Quotas:
@@ -75,6 +77,9 @@ class Quotas:
         """(type of request, model) -> the same for requests
 
         Their number has no limit of its own: a request of a foreign model is refused before."""
+        self._rejected_rate = settings.rejected_kept_per_s
+        self._rejected: dict[str, _Buckets] = {}
+        """reason -> the same for rejected records that are kept"""
         self._groups = ClientGroups()
 
     def check_region(self, region: str) -> None:
@@ -112,6 +117,16 @@ class Quotas:
                 "model",
             )
 
+    def keeps_rejected(self, reason: str, record: Record) -> bool:
+        """Whether a copy of this rejected record is kept; it then counts.
+
+        To keep one takes ten times as long as to reject it, so that a flood of them would delay
+        the updates behind it. By reason, so that a flood of one hides no record of another.
+        """
+        if not self._rejected_rate:
+            return True
+        return _take_token(self._rejected.setdefault(reason, {}), self._rejected_rate, record)
+
     def accepted(self, client: str) -> None:
         """Count the client among those there are: an update of it has been processed."""
         if client not in self._names:
@@ -146,6 +161,7 @@ class Quotas:
         # Empty, as at the first reading: the same records have to be refused again.
         self._clients = {}
         self._requests = {}
+        self._rejected = {}
         self._groups.begin_again(self._names)
 
     def state(self) -> dict[str, Any]:
@@ -155,20 +171,26 @@ class Quotas:
             requests.setdefault(kind, {})[model] = _saved(buckets)
         # Of the clients, only groups in which something has changed are saved again.
         clients = self._groups.state(self._saved_client)
-        return {"clients": clients, **RequestQuotasState(requests=requests).saved()}
+        rejected = {reason: _saved(buckets) for reason, buckets in sorted(self._rejected.items())}
+        state = RequestQuotasState(requests=requests, rejected=rejected)
+        return {"clients": clients, **state.saved()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Become the saved ones. Raises `InvalidState`."""
         self._requests = {}
+        self._rejected = {}
         try:
             saved = values_by_client(state["clients"])
             self._names = {client for client, (accepted, _) in saved.items() if accepted}
             self._clients = {
                 client: _restored(buckets) for client, (_, buckets) in saved.items() if buckets
             }
-            for kind, by_model in RequestQuotasState.read(state).requests.items():
+            others = RequestQuotasState.read(state)
+            for kind, by_model in others.requests.items():
                 for model, buckets in by_model.items():
                     self._requests[kind, model] = _restored(buckets)
+            for reason, buckets in others.rejected.items():
+                self._rejected[reason] = _restored(buckets)
         except (KeyError, TypeError, ValueError) as broken:
             raise InvalidState(f"the checkpoint's quotas are damaged: {broken}") from None
         self._groups.begin_again(saved)

@@ -368,6 +368,14 @@ class ServerSettings(Settings):
         "taken per second, by the log's time, and 60 times as many at once; more are rejected. "
         "0: no limit",
     )
+    rejected_kept_per_s: float = Field(
+        default=10.0,
+        ge=0,
+        le=10**6,
+        description="messages rejected for one reason of which the server keeps copies and logs "
+        "events, per second and partition, by the log's time, and 60 times as many at once; more "
+        "are counted alone. 0: no limit",
+    )
     client_bytes_max: int = Field(
         default=16 * MIB,
         ge=4096,

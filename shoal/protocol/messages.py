@@ -98,6 +98,8 @@ ROUND_PLAN = "round_plan"
 """types of messages that are told apart without `shoal.protocol.masked`, which few processes load
 """
 CHUNKS_MAX = 4096
+REQUEST_BYTES_MAX: Final = 16_384
+"""bytes of the largest request: its texts have a few hundred characters"""
 MESSAGE_ITEMS_MAX = 16_384
 """most values in a message; the largest valid one lists an epsilon or a number for each of 4096
 features"""
@@ -121,6 +123,10 @@ def _field_names(message: type[Envelope]) -> tuple[str, ...]:
     return names
 
 
+_MAPPING_STARTS: Final = frozenset(bytes([first]) for first in (*range(0x80, 0x90), 0xDE, 0xDF))
+"""first bytes of a mapping in MessagePack"""
+
+
 @dataclass(frozen=True)
 class Envelope:
     """Base of every message: encoding, headers and decoding.
@@ -129,6 +135,8 @@ class Envelope:
     """
 
     TYPE: ClassVar[str] = ""
+    BYTES_MAX: ClassVar[int] = MESSAGE_BYTES_MAX
+    """bytes of the largest valid one; a larger one is refused before decoding"""
 
     def encode(self) -> bytes:
         """The value of the record.
@@ -137,9 +145,9 @@ class Envelope:
         """
         # Field by field: `dataclasses.asdict` would copy every array.
         value = pack({name: getattr(self, name) for name in _field_names(type(self))})
-        if len(value) > MESSAGE_BYTES_MAX:
+        if len(value) > self.BYTES_MAX:
             detail = (
-                f"{len(value)} bytes to send, the limit is {MESSAGE_BYTES_MAX}; let its model "
+                f"{len(value)} bytes to send, the limit is {self.BYTES_MAX}; let its model "
                 "keep fewer nodes"
             )
             raise MessageRejected("oversized", detail)
@@ -160,7 +168,10 @@ class Envelope:
         _check_headers(cls.TYPE, headers)
         if value is None:
             raise MessageRejected("malformed", "no value")
-        table = unpack(value, MESSAGE_BYTES_MAX, MESSAGE_ITEMS_MAX)
+        # By its first byte, so that junk costs neither a decoder nor an exception of it.
+        if len(value) <= cls.BYTES_MAX and value[:1] not in _MAPPING_STARTS:
+            raise MessageRejected("malformed", "not a mapping")
+        table = unpack(value, cls.BYTES_MAX, MESSAGE_ITEMS_MAX)
         if not isinstance(table, dict):
             raise MessageRejected("malformed", "not a mapping")
         names = _field_names(cls)
@@ -194,6 +205,8 @@ class OperatorRequest(ModelMessage):
 
     Each is taken once.
     """
+
+    BYTES_MAX: ClassVar[int] = REQUEST_BYTES_MAX
 
     made_at: float = field(kw_only=True)
     """seconds since 1970; only one made after all others about the same (client, cluster) is taken

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from shoal.algorithms.registry import load_algorithm
 from shoal.algorithms.streaming import ArraySpec, StreamingAlgorithm
 from shoal.protocol.checks import is_count, is_name, require
-from shoal.protocol.messages import ModelMessage, Update
+from shoal.protocol.messages import REQUEST_BYTES_MAX, ModelMessage, Update
 from shoal.transports.base import Headers
 
 REGIONS_MAX: Final = 1000
@@ -86,6 +86,7 @@ class Contribute(ModelMessage):
     """
 
     TYPE: ClassVar[str] = "contribute"
+    BYTES_MAX: ClassVar[int] = REQUEST_BYTES_MAX
 
 
 def decode_update(value: bytes | None, headers: Headers) -> Update:

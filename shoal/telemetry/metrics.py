@@ -286,12 +286,6 @@ class ServerMetrics(ProcessMetrics):
             "Pairs of processes found to publish as one client",
             registry=self.registry,
         )
-        self.rejected = Counter(
-            "shoal_rejected_messages",
-            "Rejected messages by reason",
-            ["reason"],
-            registry=self.registry,
-        )
         self.clusters = Gauge(
             "shoal_clusters", "Known clusters of a model", ["model"], registry=self.registry
         )
@@ -382,6 +376,7 @@ class ServerMetrics(ProcessMetrics):
             ["model"],
             registry=self.registry,
         )
+        self._describe_rejected()
         self._describe_clients()
         self.margin = Gauge(
             "shoal_retention_margin_records",
@@ -438,6 +433,21 @@ class ServerMetrics(ProcessMetrics):
             "Answers to round requests by result: in_time, late (counted with decay), too_late, "
             "repeated",
             ["model", "result"],
+            registry=self.registry,
+        )
+
+    def _describe_rejected(self) -> None:
+        self.rejected = Counter(
+            "shoal_rejected_messages",
+            "Rejected messages by reason",
+            ["reason"],
+            registry=self.registry,
+        )
+        self.rejected_not_kept = Counter(
+            "shoal_rejected_messages_not_kept",
+            "Rejected messages of which no copy is kept, as there are more than "
+            "rejected_kept_per_s, by reason",
+            ["reason"],
             registry=self.registry,
         )
 

@@ -3,6 +3,7 @@ the same records."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,10 @@ import pytest
 from shoal.config.settings import ServerSettings
 from shoal.errors import MessageRejected
 from shoal.protocol.codec import pack, unpack
+from shoal.protocol.messages import REQUEST_BYTES_MAX, ClusterName, Update
 from shoal.server_node.ingest.quotas import BURST_S, Quotas
 from shoal.transports.base import Record
-from tests.server_node.server_fixture import ServerFixture, updates_of
+from tests.server_node.server_fixture import ServerFixture, models_of, updates_of
 
 
 def record(at_s: float, partition: int = 0) -> Record:
@@ -44,6 +46,48 @@ def test_a_client_may_send_its_rate_and_more_after_a_rest() -> None:
 def test_without_a_rate_there_is_no_limit() -> None:
     quotas = Quotas(ServerSettings(client_updates_per_s=0))
     assert all(passes(quotas, "flood", 1e9) for _ in range(100_000))
+
+
+def test_of_a_flood_of_junk_few_copies_are_kept_and_all_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rate = 0.5
+    site = ServerFixture(tmp_path, rejected_kept_per_s=rate)
+    junk = [("clusters", bytes([0xC1]) * 40, ClusterName.headers())] * 300
+    update = updates_of(site, ("attic", 1))[0]
+    foreign = ("clusters", replace(update, federation="other").encode(), Update.headers())
+    site.publish(*junk, foreign)
+    site.send(update)
+    times = [record.timestamp_ms / 1000 for record in site.records_in(site.contract.updates_topic)]
+    with site.server() as node:
+        while node.step():
+            pass
+        counted = node.metrics.registry.get_sample_value
+        labels = {"reason": "malformed"}
+        assert counted("shoal_rejected_messages_total", labels) == 300
+        not_kept = counted("shoal_rejected_messages_not_kept_total", labels)
+        first = models_of(node)
+    kept = site.rejected()
+    reasons = [dict(record.headers)["reason"] for record in kept.values()]
+    assert reasons.count(b"federation") == 1, "a flood for one reason hides no other one"
+    assert reasons.count(b"malformed") == 300 - not_kept
+    assert rate * BURST_S <= 300 - not_kept <= rate * (BURST_S + times[-1] - times[0]) + 1
+    fields = [vars(event)["fields"] for event in caplog.records if "not_kept" in event.message]
+    assert sum(field["messages"] for field in fields) == not_kept
+    assert fields[-1]["last"] == 299
+    site.delete_checkpoint()
+    assert site.run(rebuild=True) == first
+    assert site.rejected().keys() == kept.keys(), "a rebuild keeps the same"
+
+
+def test_a_request_that_is_too_large_is_not_decoded(tmp_path: Path) -> None:
+    site = ServerFixture(tmp_path)
+    request = ClusterName("plant", site.contract.digest, "clusters", 0, "x", made_at=1e9)
+    table = {**unpack(request.encode()), "more": bytes(REQUEST_BYTES_MAX)}
+    site.publish(("clusters", pack(table), ClusterName.headers()))
+    site.run()
+    (record,) = site.rejected().values()
+    assert dict(record.headers)["reason"] == b"oversized"
 
 
 def test_made_up_names_fill_no_memory() -> None:

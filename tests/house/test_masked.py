@@ -847,3 +847,33 @@ def test_messages_are_small(tmp_path: Path) -> None:
     message = MaskedCounts.decode(record.value, record.headers)
     size = len(record.value or b"") + sum(len(name) + len(value) for name, value in record.headers)
     assert size <= 4 * message.cells + 300
+
+
+def test_a_flood_of_messages_for_one_round_hinders_no_helper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.helper_node.model_sums.ENTRIES_MAX", 8)
+    monkeypatch.setattr("shoal.helper_node.model_sums.GROUP", 3)
+    flooded = MaskedFederation(tmp_path / "flooded")
+    flooded.feed(2)
+    # The server takes clients in and a helper nothing, which comes to the junk first.
+    flooded.run(clients=[], helpers=[])
+    contract = flooded.config.contract
+    names = (contract.federation, contract.digest, "clusters")
+    junk = MaskedCounts(
+        *names, "made-up", bytes(32), 1, 0, 1, bytes(masked.PLAN_BYTES), bytes(16), bytes(4)
+    )
+    publish(flooded, *(replace(junk, client=f"made-up-{number}") for number in range(20)))
+    for helper in flooded.helpers:
+        with flooded.helper(helper) as node:
+            node.step()
+            assert len(node._models["clusters"].sent) == 8
+    flooded.run()
+    closes = decoded(flooded, CloseRound)
+    batches = {(close.round, close.batch) for close in closes}
+    sums = {(answer.round, answer.batch, answer.helper) for answer in decoded(flooded, HelperSum)}
+    assert len(batches) == 2, "both windows of all clients"
+    assert sums == {(*batch, helper) for batch in batches for helper in flooded.helpers}
+    for helper in flooded.helpers:
+        with flooded.helper(helper) as node:
+            assert node._models["clusters"].unmasked == dict.fromkeys(flooded.names, 1)
