@@ -107,8 +107,10 @@ FORMATS: Final = {
         Format("states: server", "shoal.algorithms.states.server_half:StatesServerState.version"),
         Format("regimes: both halves", "shoal.algorithms.regimes.client_half:STATE_VERSION"),
         Format("regimes: sums of a region", "shoal.algorithms.regimes.region:STATE_VERSION"),
-        Format("from_counts: grid", "shoal.algorithms.from_counts.grid:STATE_VERSION"),
-        Format("from_counts: in rounds", "shoal.algorithms.from_counts.rounds:STATE_VERSION"),
+        Format("from_counts: grid", "shoal.algorithms.from_counts.grid:GridState.version"),
+        Format(
+            "from_counts: in rounds", "shoal.algorithms.from_counts.rounds:DrawnRoundsState.version"
+        ),
         Format("from_counts: regimes", "shoal.algorithms.from_counts.regimes:STATE_VERSION"),
         Format("privacy formal", "shoal.privacy.formal:STATE_VERSION"),
         Format("privacy paper", "shoal.privacy.paper:STATE_VERSION"),
