@@ -264,9 +264,10 @@ class Chaos:
 
     def _flip_bytes(self, folder: Path) -> None:
         file = folder / "history.db"
-        if not file.exists():
+        # A server that was killed at its start has left none, or an empty one.
+        content = bytearray(file.read_bytes()) if file.exists() else bytearray()
+        if not content:
             return
-        content = bytearray(file.read_bytes())
         for _ in range(200):
             content[self.chance.randrange(len(content))] ^= 0xA5
         file.write_bytes(content)
