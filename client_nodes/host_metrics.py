@@ -14,7 +14,7 @@ from shoal.telemetry.metrics import client_info
 if TYPE_CHECKING:
     from shoal.client_nodes.hosted_client import HostedClient
 
-RECORD_RESULTS: Final = ("taken_in", "refused", "other", "nameless", "unreadable")
+RECORD_RESULTS: Final = ("taken_in", "refused", "other", "elsewhere", "nameless", "unreadable")
 """what becomes of a record of the log of a site; the last depends on what is in it"""
 WORST: Final = 10
 """clients that have a series of their own: a series of each would be one for every device"""
@@ -66,7 +66,8 @@ class HostMetrics:
             "shoal_host_records",
             "Records of the log of a site, which has the readings of all its clients, by result:"
             " taken_in, refused (a client beyond clients_max), other (a client that this host is"
-            " not named), nameless, unreadable (a message that makes no reading)",
+            " not named), elsewhere (a client that another host has), nameless, unreadable (a"
+            " message that makes no reading)",
             ["result"],
             registry=self.registry,
         )

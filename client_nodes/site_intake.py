@@ -65,9 +65,9 @@ class SiteIntake:
         """`named`: the clients whose readings are taken in; none: all, up to `clients_max`.
 
         `counts`: gets the records by what became of them: taken_in, refused (of a client beyond
-        `clients_max`), other (of a client that is not named), nameless, unreadable (a message
-        that makes no reading); `refused`: gets the clients beyond `clients_max`. Raises as the log
-        does.
+        `clients_max`), other (of a client that is not named), elsewhere (of a client that another
+        host has), nameless, unreadable (a message that makes no reading); `refused`: gets the
+        clients beyond `clients_max`. Raises as the log does.
         """
         self._counts = counts
         self._refused = refused
@@ -91,8 +91,10 @@ class SiteIntake:
         self._at = self._own_partitions(log) | self._stored_at
         self._released_topic = f"{self._topic}.releases"
         self._given_to: dict[bytes, bytes] | None = None
-        """client -> the file that its readings of this log are in; None where nothing is
-        guaranteed"""
+        """client -> the file that its readings of this log are in, as `_note_of` writes it; None
+        where nothing is guaranteed"""
+        self._elsewhere: set[str] = set()
+        """clients of other hosts of which records came in this host's partitions"""
         self._notes_at: Positions = {}
         """positions of the next notes to read in the site's log"""
         if config.resolved.mode.formal or config.host.hosts > 1:
@@ -160,19 +162,29 @@ class SiteIntake:
         if after == self._at:
             return False
         counts: Counter[str] = Counter()
-        readings = self._of_clients(records, counts)
-        self._note_new({reading.client for reading in readings} - set(self._site.names))
+        new: dict[str, str] = {}
+        readings = self._of_clients(records, counts, new)
+        elsewhere = self._note_new(set(new))
+        if elsewhere:
+            kept = [reading for reading in readings if reading.client not in elsewhere]
+            counts["taken_in"] -= len(readings) - len(kept)
+            counts["elsewhere"] += len(readings) - len(kept)
+            readings = kept
+        for client in new.keys() - elsewhere:
+            client_folder(self._config.client.folder, client, new[client])
         self._site.take_in(readings, self._source, self._stored_at, after)
         self._at = dict(after)
         self._stored_at = dict(after)
         self._counts += counts
         return True
 
-    def _of_clients(self, records: Sequence[Record], counts: Counter[str]) -> list[TakenIn]:
-        """The readings in these records, in their order; `counts` gets what became of each."""
+    def _of_clients(
+        self, records: Sequence[Record], counts: Counter[str], new: dict[str, str]
+    ) -> list[TakenIn]:
+        """The readings in these records, in their order; `counts` gets what became of each, `new`
+        the clients without a reading so far, and what the first record calls each."""
         readings: list[TakenIn] = []
         faults: list[str] = []
-        new: set[str] = set()
         now = self._clock()
         taken_in = 0
         for record in records:
@@ -221,11 +233,11 @@ class SiteIntake:
         taken = taken._replace(headers=message.headers, value=message.value)
         return key, taken, message.fault
 
-    def _client_of(self, key: bytes, new: set[str]) -> tuple[str | None, str]:
+    def _client_of(self, key: bytes, new: dict[str, str]) -> tuple[str | None, str]:
         """The client that records call `key`, and what becomes of such a record; None for one that
         is left out.
 
-        `new`: clients that have come in this batch.
+        `new`: gets a client that has come in this batch first, and the text of `key`.
         """
         try:
             text = key.decode("utf-8")
@@ -236,12 +248,13 @@ class SiteIntake:
         client = client_name_of(text)
         if self._named and client not in self._named:
             return None, "other"
+        if client in self._elsewhere:
+            return None, "elsewhere"
         if client not in self._site and client not in new:
             if len(self._site.names) + len(new) >= self._clients_max:
                 self._refuse(client)
                 return None, "refused"
-            client_folder(self._config.client.folder, client, text)
-            new.add(client)
+            new[client] = text
         self._names[key] = client
         return client, "taken_in"
 
@@ -251,38 +264,73 @@ class SiteIntake:
         self._refused.add(client)
         log_event("client_refused", logging.WARNING, client=client, clients_max=self._clients_max)
 
-    def _note_new(self, clients: set[str]) -> None:
-        """Note in the site's log which file the readings of new clients are in from now on.
+    def _note_new(self, clients: set[str]) -> set[str]:
+        """Note in the site's log which file the readings of new clients are in from now on; those
+        of them that another host has.
 
         With that file and the clients' folders lost, the same readings would otherwise be released
-        a second time, with other noise. Raises `InvalidState` where another file has them.
+        a second time, with other noise. Raises `InvalidState` where another file of this host has
+        them.
         """
         if self._given_to is None or not clients:
-            return
-        mine = self._site.identity.encode()
+            return set()
         self._read_notes()
-        self._check_notes(clients)
-        for client in sorted(clients):
-            self._log.publish(self._released_topic, mine, client.encode())
+        elsewhere = self._of_other_hosts(clients)
+        for client in sorted(clients - elsewhere):
+            self._log.publish(self._released_topic, self._note(), client.encode())
         self._log.flush()
         # Another host may have noted the same client meanwhile: the first of both notes counts, by
         # the order of the log, which is one for all.
         self._read_notes()
-        self._check_notes(clients)
+        elsewhere |= self._of_other_hosts(clients - elsewhere)
+        for client in sorted(elsewhere):
+            self._leave_out(client)
+        return elsewhere
 
-    def _check_notes(self, clients: Collection[str]) -> None:
-        """Raises `InvalidState` where another file has the readings of one of these clients."""
+    def _note(self) -> bytes:
+        """What says that this host has a client: the identity of its file and, where hosts share
+        the topic, its number."""
+        settings = self._config.host
+        if settings.hosts == 1:
+            return self._site.identity.encode()
+        return f"{self._site.identity} {settings.number}".encode()
+
+    def _of_other_hosts(self, clients: Collection[str]) -> set[str]:
+        """Those of these clients whose readings the file of a host of another number has.
+
+        Raises `InvalidState` where it is another file of this host.
+        """
         assert self._given_to is not None
-        mine = self._site.identity.encode()
+        mine = self._note()
+        own_number = mine.partition(b" ")[2]
+        others = set()
         for client in sorted(clients):
-            if self._given_to.get(client.encode(), mine) != mine:
+            note = self._given_to.get(client.encode(), mine)
+            number = note.partition(b" ")[2]
+            if note == mine:
+                continue
+            if not own_number or not number or number == own_number:
                 raise InvalidState(
                     f"the site's log says that the readings of client {client} were taken in by"
                     f" another file than {site_file(self._config)}, which is lost or on another"
                     " host. Going on would release the same readings twice, with other noise."
-                    " Restore that file with the clients' folders, or begin with a new topic;"
-                    " where hosts share a topic, all records of a client must be in one partition"
+                    " Restore that file with the clients' folders, or begin with a new topic"
                 )
+            others.add(client)
+        return others
+
+    def _leave_out(self, client: str) -> None:
+        """Leave out the records of a client of another host from now on.
+
+        One device whose records come in two partitions is to cost the other clients nothing.
+        """
+        names = [name for name, known in self._names.items() if known == client]
+        for name in names:
+            del self._names[name]
+        if client in self._elsewhere or len(self._elsewhere) >= REFUSED_KEPT_MAX:
+            return
+        self._elsewhere.add(client)
+        log_event("client_of_another_host", logging.WARNING, client=client)
 
     def _read_notes(self) -> None:
         """Read the notes that are new: the first one of a client says which file has its

@@ -551,18 +551,28 @@ def test_hosts_share_the_partitions_of_a_topic_and_clients_do_not_move(config: C
         for client in clients:
             write_partition(config, partition, client, partition)
     first = Host(sharing(config, 2, 0), clock=clock)
-    second = Host(sharing(config, 2, 1), clock=clock)
+    metrics = HostMetrics()
+    second = Host(sharing(config, 2, 1), metrics=metrics, clock=clock)
     with closing(first), closing(second):
         for number, host in enumerate((first, second)):
             serve(host)
             assert tuple(host.clients) == of_partition[number]
             assert host.totals()["read"] == 60 * len(of_partition[number])
         assert published(config).keys() == {"attic", "hall", "cellar"}
-        # Records of one client in two partitions would make two clients of one name.
+        # Records of one client in two partitions would make two clients of one name: they are left
+        # out, and cost the others nothing.
         write_partition(config, 1, "attic", 7)
         write_partition(config, 1, "new", 8)
-        with pytest.raises(InvalidState, match="all records of a client must be in one partition"):
-            serve(second)
+        serve(second)
+        assert tuple(second.clients) == ("cellar", "new")
+        assert second.totals()["read"] == 2 * 60
+        assert not (sharing(config, 2, 1).client.folder / "attic").exists()
+        write_partition(config, 1, "attic", 9)
+        serve(second)
+        second._shows_next = -1e9
+        second.step()
+        left_out = {"result": "elsewhere"}
+        assert metrics.registry.get_sample_value("shoal_host_records_total", left_out) == 2 * 60
     of_other_folder = {"client": sharing(config, 2, 0).client}
     for wrong, error, match in (
         (sharing(config, 1, 0), InvalidState, "readings of client cellar were taken in by"),
