@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 
 from shoal.client_nodes.asleep import Asleep
 from shoal.client_nodes.bootstrap import CHECKPOINT, OfHost, checkpoint_owner, open_client
@@ -16,6 +16,7 @@ from shoal.client_nodes.silence import Arrivals
 from shoal.config.settings import Config
 from shoal.errors import ContractMissing, LogError, ShoalError
 from shoal.protocol.reading_faults import Rejected
+from shoal.runtime.client_folders import client_text
 from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S, resumed
 from shoal.telemetry.events import events_of_client, log_event
 from shoal.transports.base import Log
@@ -47,6 +48,8 @@ class HostedClient:
         """its totals since it was first started, as of its newest step"""
         self.totals_before: dict[str, int] | None = None
         """its totals when this host opened it first; None before that"""
+        self._text: str | None = None
+        """what the data call it, where that is not its name; known once it was opened"""
         self._config = config
         self._clock = clock
         self._contract_by = contract_by
@@ -101,7 +104,7 @@ class HostedClient:
             return False
         self._arrivals = None
         self._wakes_at = math.inf
-        with events_of_client(self.name):
+        with self._own_events():
             try:
                 did_something = self._stepped()
             except ShoalError as error:
@@ -116,7 +119,7 @@ class HostedClient:
         purpose."""
         if self._node is None:
             return
-        with events_of_client(self.name):
+        with self._own_events():
             try:
                 self._node.publish()
                 self._node.rest()
@@ -128,7 +131,7 @@ class HostedClient:
         that `ClientNode` raises on purpose."""
         if self._node is None:
             return
-        with events_of_client(self.name):
+        with self._own_events():
             try:
                 self._node.store_unstored()
             except ShoalError as error:
@@ -137,7 +140,7 @@ class HostedClient:
     def lose(self, error: ShoalError) -> None:
         """Close it: what it shares with the others has failed, which it goes on after."""
         if self._node is not None:
-            with events_of_client(self.name):
+            with self._own_events():
                 self._fail(error, says=False)
 
     def put_away_if_silent(self, idle_s: float) -> None:
@@ -153,7 +156,7 @@ class HostedClient:
         self._active_at = min(self._active_at, now)
         if now < self._active_at + idle_s:
             return
-        with events_of_client(self.name):
+        with self._own_events():
             try:
                 if self._node.has_unstored or not self._node.is_quiet:
                     return
@@ -187,7 +190,7 @@ class HostedClient:
             return Asleep(self._arrivals.end, self._wakes_at, self.totals)
         if self._node is None:
             return None
-        with events_of_client(self.name):
+        with self._own_events():
             try:
                 wakes_at = self._node.wakes_at
                 end = self._node.readings_end
@@ -204,7 +207,7 @@ class HostedClient:
             return True
         note_of = self._note_of
         self._note_of = None
-        with events_of_client(self.name):
+        with self._own_events():
             try:
                 note = note_of(self.name)
                 if note is not None:
@@ -229,7 +232,7 @@ class HostedClient:
         """Records in its readings log that it has not read yet; 0 while it is not open."""
         if self._node is None:
             return 0
-        with events_of_client(self.name):
+        with self._own_events():
             try:
                 return self._node.lag_records()
             except ShoalError as error:
@@ -248,9 +251,14 @@ class HostedClient:
         self._opened = ExitStack()
         opened.close()
 
+    def _own_events(self) -> AbstractContextManager[None]:
+        """All events within are of this client."""
+        return events_of_client(self.name, self._text)
+
     def _stepped(self) -> bool:
         opens = self._node is None
         if self._node is None:
+            self._text = client_text(self._config.client.folder, self.name)
             if self._active_at is None:
                 self._active_at = self._stored_at()
             needs_contract = self._contract_by is not None

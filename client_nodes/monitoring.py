@@ -344,7 +344,7 @@ class ClientMonitoring:
                     logging.WARNING,
                     feature=self._features[clipping.position],
                     share=round(clipping.share, 3),
-                    readings=clipping.readings,
+                    newest_readings=clipping.readings,
                     first=None if clipping.first is None else place_text(clipping.first),
                     remedy=CLIPPING_REMEDY,
                 )
@@ -407,14 +407,12 @@ def _site_event_labels(features: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _log_site_event(event: SiteEvent) -> None:
-    fields: dict[str, str | int | None] = {
-        "model": event.model,
-        "kind": event.kind,
-        "readings": event.readings,
-    }
+    fields: dict[str, str | int | None] = {"kind": event.kind, "readings": event.readings}
     if event.feature:
+        # Found without a model.
         log_event("feature_unusual", logging.WARNING, **fields, feature=event.feature)
         return
+    fields = {"model": event.model, **fields}
     if event.outside is not None:
         features = ", ".join(event.outside)
         if event.kind == "new_here":

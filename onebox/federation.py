@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
+from types import MappingProxyType
 from typing import Self
 
 from shoal.client_nodes.bootstrap import open_client
@@ -15,6 +16,7 @@ from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
 from shoal.server_node.ingest.request_publishing import request_wake
 from shoal.server_node.node import ServerNode
+from shoal.telemetry.events import events_of_client
 from shoal.transports import open_log
 
 
@@ -27,13 +29,22 @@ class OneBox:
     """
 
     def __init__(
-        self, config: Config, clients: Sequence[str], clock: Callable[[], float] = time.time
+        self,
+        config: Config,
+        clients: Sequence[str],
+        clock: Callable[[], float] = time.time,
+        *,
+        texts: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Open the nodes. Raises what they raise, and `SettingsError` for no clients or a name
-        given twice."""
+        given twice.
+
+        `texts`: client -> what the data call it, where that is not its name: its events have it.
+        """
         if not clients or len(set(clients)) != len(clients):
             raise SettingsError("a federation needs clients, each with a name of its own")
         self._config = config
+        self._texts = texts
         self._stack = ExitStack()
         # If opening one node fails, those before it are closed; `pop_all` hands them on once all
         # are open.
@@ -42,18 +53,20 @@ class OneBox:
             self.server: ServerNode = opening.enter_context(
                 resumed(open_server(config, clock=clock))
             )
-            self.clients: dict[str, ClientNode] = {
-                name: opening.enter_context(resumed(open_client(config, name, clock=clock)))
-                for name in sorted(clients)
-            }
+            self.clients: dict[str, ClientNode] = {}
+            for name in sorted(clients):
+                with events_of_client(name, texts.get(name)):
+                    client = resumed(open_client(config, name, clock=clock))
+                    self.clients[name] = opening.enter_context(client)
             self._stack = opening.pop_all()
 
     def step(self) -> bool:
         """One step of every node; True if any did something. Raises what the nodes raise."""
-        # A list: `any` of a generator would end at the first client that did something, and the
-        # others would not step.
-        worked = [client.step() for client in self.clients.values()]
-        return self.server.step() or any(worked)
+        worked = False
+        for name, client in self.clients.items():
+            with events_of_client(name, self._texts.get(name)):
+                worked = client.step() or worked
+        return self.server.step() or worked
 
     def run_until_idle(self) -> None:
         """Step until no node has anything left to do."""

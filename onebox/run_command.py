@@ -45,6 +45,7 @@ from shoal.server_node.ingest.request_publishing import request_publisher
 from shoal.server_node.outputs.web import page_server
 from shoal.server_node.outputs.web.server import PortInUse
 from shoal.server_node.report.build import Reports
+from shoal.server_node.report.clusters import whole_percents
 from shoal.server_node.report.status import StatusBoard
 from shoal.server_node.report.types import Clustering
 from shoal.telemetry.events import start_logging
@@ -164,7 +165,7 @@ def open_run(config: Config, options: Mapping[str, Any]) -> Iterator[Run]:
         return open_readings(config, name, own.parent)
 
     with ExitStack() as stack:
-        box = stack.enter_context(OneBox(config, names))
+        box = stack.enter_context(OneBox(config, names, texts=texts))
         bookmark = open_bookmark(config.readings_folder, source.identity)
         if options["again"]:
             bookmark.start_again()
@@ -294,7 +295,7 @@ def _live_lines(
         lines.append(f"Rejected: {counted(rejected, 'reading')}: {reasons}.")
     lines += [f"{number:,} {FAULTS[fault]}" for fault, number in faults.items()]
     for model, clusters in found.items():
-        lines += _clusters(model, clusters)
+        lines += cluster_lines(model, clusters)
     return lines
 
 
@@ -424,7 +425,7 @@ def _lines(run: Run, seconds: float, found: Mapping[str, list[dict[str, Any]]]) 
     lines += watch_lines((), run.watch.clipped(run.places, run.texts))
     lines += [f"{number:,} {FAULTS[fault]}" for fault, number in run.faults.items()]
     for model, clusters in found.items():
-        lines += _clusters(model, clusters)
+        lines += cluster_lines(model, clusters)
         snapshot = run.box.server.models()[model].snapshot
         resolved = run.config.resolved.models[model]
         state = model_state(resolved, snapshot)
@@ -439,25 +440,35 @@ def _lines(run: Run, seconds: float, found: Mapping[str, list[dict[str, Any]]]) 
     return lines
 
 
-def _clusters(model: str, clusters: list[dict[str, Any]]) -> list[str]:
-    """Lines with the clusters of a model."""
+def cluster_lines(model: str, clusters: list[dict[str, Any]]) -> list[str]:
+    """Lines with the clusters of a model, as `clusters_of` gives them."""
     n = len(clusters)
     lines = ["", f"{model}: {counted(n, 'cluster')}" + ("" if n else " so far")]
+    shares = {
+        cluster["cluster"]: cluster["share"] for cluster in clusters if cluster["share"] is not None
+    }
+    # Rounded as the page does, so that both show the same percents.
+    percents: dict[int, int] = {}
+    for identity, percent in whole_percents(list(shares.items())):
+        percents[identity] = percent
     for place, cluster in enumerate(clusters):
-        share = "" if cluster["share"] is None else f"{cluster['share']:.0%}"
+        share = ""
+        if cluster["cluster"] in shares:
+            share = _percent_text(percents[cluster["cluster"]], shares[cluster["cluster"]])
         lines.append(f"  {share:>4}  {cluster['name']} (cluster {cluster['cluster']})")
         if n > 1 and place < DESCRIBED_MAX:
             lines.append(f"        {cluster['description']}")
-    return lines + _remainder(clusters)
+    rest = 1 - sum(shares.values())
+    # The readings that fell to none of these: the first came before any cluster was known, which
+    # of a short file are many.
+    if shares and rest >= REMAINDER_MIN:
+        share = _percent_text(100 - sum(percents.values()), rest)
+        lines.append(
+            f"  {share:>4}  to no cluster that was known when they came, or to one that has ended"
+        )
+    return lines
 
 
-def _remainder(clusters: list[dict[str, Any]]) -> list[str]:
-    """A line for the readings that fell to none of these clusters, where that is 1 % or more."""
-    shares = [cluster["share"] for cluster in clusters if cluster["share"] is not None]
-    rest = 1 - sum(shares)
-    # The first readings came before any cluster was known: of a short file they are many.
-    if not shares or rest < REMAINDER_MIN:
-        return []
-    return [
-        f"  {rest:>4.0%}  to no cluster that was known when they came, or to one that has ended"
-    ]
+def _percent_text(percent: int, share: float) -> str:
+    """A share in whole percents; what rounds to none of them is not nothing."""
+    return "<1%" if share > 0 and percent == 0 else f"{percent}%"

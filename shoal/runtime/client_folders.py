@@ -26,3 +26,13 @@ def client_folder(folder: Path, client: str, text: str | None = None) -> Path:
     except OSError as error:
         raise SettingsError(f"{own}: cannot be made: {error.strerror}") from None
     return own
+
+
+def client_text(folder: Path, client: str) -> str | None:
+    """What the data call a client with a folder below `folder`; None where that is its name, or the
+    file that says so cannot be read."""
+    try:
+        text = (folder / client / NAME_FILE).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return text or None

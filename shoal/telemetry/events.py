@@ -14,17 +14,31 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 _RESERVED = frozenset({"time", "level", "event", "process"})
-_client_of_events: ContextVar[str | None] = ContextVar("client_of_events", default=None)
+
+
+class _Client(NamedTuple):
+    """The client that events are of."""
+
+    name: str
+    text: str | None
+    """what the data call it, where that is not its name"""
+
+
+_client_of_events: ContextVar[_Client | None] = ContextVar("client_of_events", default=None)
 
 
 @contextmanager
-def events_of_client(client: str) -> Iterator[None]:
+def events_of_client(client: str, text: str | None = None) -> Iterator[None]:
     """All events within are of this client, and have its name as a field: for a process that runs
-    several."""
-    token = _client_of_events.set(client)
+    several.
+
+    `text`: what the data call it, where that is not its name: lines for people have this, and JSON
+    both.
+    """
+    token = _client_of_events.set(_Client(client, text))
     try:
         yield
     finally:
@@ -41,10 +55,13 @@ def log_event(
     reserved = _RESERVED & set(fields)
     if reserved:
         raise ValueError(f"reserved field names: {sorted(reserved)}")
+    extra: dict[str, object] = {"fields": fields}
     client = _client_of_events.get()
     if client is not None:
-        fields = {"client": client, **fields}
-    logging.getLogger("shoal").log(level, event, extra={"fields": fields})
+        extra["fields"] = {"client": client.name, **fields}
+        if client.text is not None and fields.get("client", client.name) == client.name:
+            extra["client_text"] = client.text
+    logging.getLogger("shoal").log(level, event, extra=extra)
 
 
 def start_logging(
@@ -89,6 +106,9 @@ class JsonFormatter(logging.Formatter):
             "process": self._process,
         }
         fields = {name: _json(value) for name, value in getattr(record, "fields", {}).items()}
+        client_text = getattr(record, "client_text", None)
+        if client_text is not None:
+            fields["client_text"] = client_text
         return json.dumps(line | self._client | fields)
 
 
@@ -101,9 +121,11 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
-        fields = " ".join(
-            f"{name}={_short(value)}" for name, value in getattr(record, "fields", {}).items()
-        )
+        values = getattr(record, "fields", {})
+        client_text = getattr(record, "client_text", None)
+        if client_text is not None:
+            values = values | {"client": client_text}
+        fields = " ".join(f"{name}={_short(value)}" for name, value in values.items())
         level = ""
         if record.levelno > logging.INFO:
             level = f" {record.levelname}"

@@ -20,7 +20,7 @@ from shoal.config.sections import ServerSettings
 from shoal.config.settings import load_config
 from shoal.errors import InvalidData, SettingsError, ShoalError
 from shoal.onebox.demo.demo import seed_clients
-from shoal.onebox.run_command import _lines, open_run, run_command
+from shoal.onebox.run_command import _lines, cluster_lines, open_run, run_command
 from shoal.producers.files.source import PLAIN_REPLAY
 from shoal.producers.init_command import init_command
 from shoal.protocol.history import pairs
@@ -320,3 +320,12 @@ def test_a_file_too_short_for_its_windows_says_so_and_where_its_readings_are(fol
     text = run("a.toml", "a.csv", "--no-wait").stdout
     assert "clusters: 0 clusters so far" in text
     assert "readings: it takes about 2,000 accepted ones. Private counts hide" in text
+
+
+def test_shares_are_rounded_as_on_the_page_and_a_rare_cluster_is_not_none() -> None:
+    clusters = [
+        {"cluster": number, "name": name, "share": share, "description": ""}
+        for number, (name, share) in enumerate({"warm": 0.664, "cold": 0.304, "off": 0.004}.items())
+    ]
+    shares = [line.split()[0] for line in cluster_lines("clusters", clusters) if "%" in line]
+    assert shares == ["67%", "30%", "<1%", "3%"], "in all 100, the last of no known cluster"

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.telemetry.events import log_event, start_logging
+from shoal.telemetry.events import events_of_client, log_event, start_logging
 
 
 def logged(as_json: bool, event: str = "happened", level: int = logging.INFO, **fields: Any) -> str:
@@ -39,6 +39,24 @@ def test_every_line_of_a_client_names_it_in_json() -> None:
         "clusters",
         "info",
     )
+
+
+def test_lines_for_people_call_a_client_as_the_data_do_and_json_has_both_names() -> None:
+    lines = {}
+    for as_json in (False, True):
+        stream = io.StringIO()
+        start_logging("run", as_json, stream=stream)
+        with events_of_client("werk-sud-1f2e", "Werk Süd"), events_of_client("hall"):
+            log_event("happened")
+        with events_of_client("werk-sud-1f2e", "Werk Süd"):
+            log_event("happened", model="clusters")
+            log_event("happened", client="cellar")
+        lines[as_json] = stream.getvalue().splitlines()
+    endings = [line.partition("happened ")[2] for line in lines[False]]
+    assert endings == ["client=hall", 'client="Werk Süd" model=clusters', "client=cellar"]
+    named = [json.loads(line) for line in lines[True]]
+    assert [line["client"] for line in named] == ["hall", "werk-sud-1f2e", "cellar"]
+    assert [line.get("client_text") for line in named] == [None, "Werk Süd", None]
 
 
 def test_fields_are_in_the_order_given() -> None:
