@@ -11,8 +11,10 @@ import textwrap
 import tomllib
 from pathlib import Path
 
+import click
 import pytest
 
+from shoal.cli.main import shoal
 from shoal.server_node.outputs.alert_rules import load_rules
 from tests.docs_tables import ASYNCAPI, asyncapi_text, made_tables
 from tests.forked_python import nodes
@@ -120,6 +122,17 @@ def test_the_asyncapi_document_agrees_with_the_declarations() -> None:
     assert asyncapi_text() == ASYNCAPI.read_text(encoding="utf-8"), (
         "make it anew: python -m tests.docs_tables"
     )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_commands_that_a_page_names_are_there(page: Path) -> None:
+    context = click.Context(shoal)
+    text = page.read_text(encoding="utf-8")
+    for name, inner in re.findall(r"`shoal ([a-z][a-z-]*)\b(?! \d)(?: ([a-z][a-z-]*))?", text):
+        command = shoal.get_command(context, name)
+        assert command is not None, f"shoal {name}"
+        if isinstance(command, click.Group) and inner:
+            assert command.get_command(context, inner) is not None, f"shoal {name} {inner}"
 
 
 def anchors_of(page: Path) -> set[str]:
