@@ -72,7 +72,8 @@ def test_a_client_that_was_put_away_publishes_what_one_that_was_not_does(
         set_saved_at(config, time.now - 90_000)
         with closing(Host(config, clock=time)) as host:
             serve(host)
-            assert host.clients["garden"].is_away == (idle_days > 0)
+            # Where all are in one log, a host opens what has nothing to do for its next reading.
+            assert host.clients["garden"].is_away == (idle_days > 0 or in_one_log)
     assert results[0] == results[1]
     assert len(results[0]["garden"]) == 3
 

@@ -8,6 +8,7 @@ import pytest
 
 from shoal.config.settings import LogSettings
 from shoal.errors import InvalidState, MessageRejected, OffsetOutOfRange
+from shoal.protocol.messages import Snapshot
 from tests.server_node.server_fixture import ServerFixture, updates_of
 from tests.small_plant import an_update, plant
 
@@ -85,7 +86,7 @@ def test_an_oversized_snapshot_is_not_stored(
     (update,) = updates_of(site, ("attic", 1))
     site.send(update)
     with site.server() as server:
-        monkeypatch.setattr("shoal.protocol.messages.MESSAGE_BYTES_MAX", len(update.encode()) + 1)
+        monkeypatch.setattr(Snapshot, "BYTES_MAX", len(update.encode()) + 1)
         with pytest.raises(MessageRejected, match="fewer nodes"):
             server.step()
         assert server._checkpoint.load() is None
