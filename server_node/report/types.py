@@ -163,7 +163,8 @@ class Cluster:
     trend_text: str = ""
     """the movement of the trend in words; empty where it is not known"""
     fed_by: Sequence[Feed] = ()
-    """the clients that feed it, the largest first, at most 10"""
+    """the clients from which its readings of the last hour of readings came, the largest first, at
+    most 10; shares are of these readings"""
     fed_by_text: str = ""
     """the same in words"""
 

@@ -118,13 +118,13 @@ function arranged(next) {
 
 // "Now" is the last hour of the readings everywhere on the page, and its shares are of all of them: `shareNow` is a cluster's
 // `now_share`, or without a history its `recent_share`. `nowPercent` and `newPercent` add up to 100. Where no readings come, there
-// is no "now" that could be usual or new: shares are of all readings.
+// is no "now" that could be usual or new: shares are of all readings, and the clients of the last hour say nothing of these.
 function withPercents(clustering, stopped) {
   const clusters = clustering.clusters.map((each) => ({ ...each, shareNow: each.now_share ?? (each.active ? each.recent_share : 0) }));
   const none = (clustering.usual?.new ?? 0) / 1000;
   const percents = wholePercents([...clusters.map(({ shareNow }) => shareNow), none]);
   const shares = wholePercents(clusters.map(({ share }) => share ?? 0));
-  const counted = { ...clustering, clusters: clusters.map((each, i) => ({ ...each, nowPercent: percents[i], sharePercent: shares[i] })), newPercent: percents.at(-1) };
+  const counted = { ...clustering, clusters: clusters.map((each, i) => ({ ...each, nowPercent: percents[i], sharePercent: shares[i], fedNow: stopped ? "" : each.fed_by_text })), newPercent: percents.at(-1) };
   if (!stopped || !counted.counted) return counted;
   const [whole, newPercent] = wholeShares(counted);
   return { ...counted, clusters: whole, newPercent, usual: counted.usual && { ...counted.usual, clusters: [], new: null, new_usual: null } };

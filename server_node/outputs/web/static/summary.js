@@ -195,7 +195,7 @@ function fillBlock(block, cluster) {
     block.className = `f${markOf(cluster.slot).colour}`;
   }
   setText(title, cluster.title ?? clusterTitle(cluster));
-  setText(words, [percentText(cluster.nowPercent, cluster.shareNow), cluster.fed_by_text].filter(Boolean).join(" · "));
+  setText(words, [percentText(cluster.nowPercent, cluster.shareNow), cluster.fedNow].filter(Boolean).join(" · "));
   block.firstChild.title = `${title.textContent}, ${words.textContent}`;
   block.style.flexGrow = Math.max(1, Math.round(100 * cluster.shareNow));
 }
