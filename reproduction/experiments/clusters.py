@@ -55,8 +55,7 @@ nodes were chosen with some of these data sets in sight: on others they may be r
 - *one*: a single round cluster. A silhouette does not exist for one cluster, so it is always wrong
   there.
 - *blobs*, *skewed*: five round clusters, and four of different sizes and shapes (the data of
-  `shoal reproduce pictures`). Long clusters are several round ones for gap and silhouette, and not
-  for mixtures.
+  `shoal reproduce pictures`). Gap and silhouette take two of the four for one, and mixtures do not.
 - *corners*, *eight*, *ten*: 4, 8 and 10 round clusters of equal spread in 2, 4 and 8 features.
 - *xclara*, *s_set1*: 3 and 15 clusters (files; not run without them).
 """

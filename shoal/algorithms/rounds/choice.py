@@ -5,10 +5,11 @@ Landmarks are what a federation has anyway: the nodes of a streaming model, or t
 one round of k-FED. So the choice costs no message, and it reveals nothing that has not been sent.
 
 Sources: gap, R. Tibshirani, G. Walther, T. Hastie, "Estimating the number of clusters in a data set
-via the gap statistic" (2001), with their reference (b); silhouette, P. Rousseeuw (1987); BIC, G.
-Schwarz (1978), and C. Fraley, A. Raftery, "How many clusters? Which clustering method?" (1998); the
-partitions that they judge: fast global k-means, A. Likas, N. Vlassis, J. Verbeek, "The global
-k-means clustering algorithm" (2003).
+via the gap statistic" (2001), with their reference (b), by its second difference: M. Yan, K. Ye,
+"Determining the number of clusters using the weighted gap statistic" (2007), there DDGap;
+silhouette, P. Rousseeuw (1987); BIC, G. Schwarz (1978), and C. Fraley, A. Raftery, "How many
+clusters? Which clustering method?" (1998); the partitions that they judge: fast global k-means, A.
+Likas, N. Vlassis, J. Verbeek, "The global k-means clustering algorithm" (2003).
 """
 
 from __future__ import annotations
@@ -60,8 +61,7 @@ class Choice(NamedTuple):
     mass: Floats
     """(k,) rows of each"""
     is_most: bool
-    """whether the criterion is best at the largest number that was tried: there may be more, or no
-    number that it finds"""
+    """whether the criterion is best at the largest number that was tried: there may be more"""
 
 
 def choose_clusters(
@@ -87,12 +87,8 @@ def choose_clusters(
     # With a cluster for every few landmarks each criterion follows single landmarks.
     most = max(1, min(most, len(merged.points) // PER_CLUSTER))
     partitions = Partitions(merged)
-    is_best_at_most = False
     if criterion == "gap":
-        k, best = _by_gap(partitions, most, seed, present)
-        # Where clusters are not round the gap rises slowly without an end, and the smallest number
-        # within an error of the greatest gap is any.
-        is_best_at_most = best == most
+        k = _by_gap(partitions, most, seed, present)
     elif criterion == "silhouette":
         k = _by_silhouette(partitions, most, present)
     else:
@@ -101,7 +97,7 @@ def choose_clusters(
     mass = assign(merged.points, centres, merged.mass)[0]
     # Silhouettes give 2 where 2 is all that was tried, and few landmarks are at most a cluster or
     # two: that says nothing of more.
-    return Choice(centres, mass, is_most=most > 2 and (k == most or is_best_at_most))
+    return Choice(centres, mass, is_most=most > 2 and k == most)
 
 
 class Partitions:
@@ -153,26 +149,40 @@ def _merged(landmarks: Landmarks, seed: int) -> Landmarks:
     return Landmarks(means(count, total, first)[held], count[held])
 
 
-def _by_gap(partitions: Partitions, most: int, seed: int, present: int | None) -> tuple[int, int]:
-    """The smallest k whose gap is within one error of the greatest, and the k of the greatest.
+def _by_gap(partitions: Partitions, most: int, seed: int, present: int | None) -> int:
+    """The k at which the gap bends most: what it wins with k less what it wins with k + 1.
 
-    (The paper's own rule compares k with k + 1 only, and stops at 1 where two clusters are no
-    better than one but eight are.)
+    The greatest gap itself is no rule where clusters are not round: it rises slowly without an end,
+    as each long cluster is better cut. 1 where no gap is above that of one cluster by two errors;
+    the largest number where there are more.
     """
-    references = [Partitions(landmarks) for landmarks in _references(partitions.landmarks, seed)]
-    gaps: dict[int, float] = {}
-    errors: dict[int, float] = {}
-    for k in range(1, most + 1):
-        logs = np.array([_log(reference.inertia(k)) for reference in references])
-        gaps[k] = float(logs.mean() - _log(partitions.inertia(k)))
-        # With the error of the mean over the references itself (Tibshirani, Walther, Hastie 2001).
-        errors[k] = float(logs.std() * math.sqrt(1 + 1 / REFERENCES))
-    # Of equal gaps the smallest number: `max` takes the first.
-    best = max(gaps, key=gaps.__getitem__)
-    least = gaps[best] - errors[best]
-    if present in gaps and gaps[present] >= least:
-        return present, best
-    return min(k for k in gaps if gaps[k] >= least), best
+    if most < 2:
+        return 1
+    tried = range(1, most + 2)
+    drawn = [Partitions(landmarks) for landmarks in _references(partitions.landmarks, seed)]
+    # (references, most + 1)
+    logs = np.array([[_log(reference.inertia(k)) for k in tried] for reference in drawn])
+    gaps = logs.mean(axis=0) - np.array([_log(partitions.inertia(k)) for k in tried])
+    # With the error of the mean over the references itself (Tibshirani, Walther, Hastie 2001).
+    widened = math.sqrt(1 + 1 / REFERENCES)
+    error_of_one = float(logs[:, 0].std()) * widened
+    if gaps[1:-1].max() <= gaps[0] + 2 * error_of_one:
+        return 1
+    bends = _bends(gaps)
+    # Where one more than the largest number wins more than any of them bends, there are more.
+    if gaps[-1] - gaps[-2] > bends.max():
+        return most
+    # Of equal bends the smallest number: `argmax` takes the first.
+    best = int(bends.argmax()) + 2
+    error = float(_bends(logs).std(axis=0)[best - 2]) * widened
+    if present is None or present not in tried[1:-1]:
+        return best
+    return present if bends[present - 2] >= bends[best - 2] - error else best
+
+
+def _bends(curve: Floats) -> Floats:
+    """What a curve over 1, 2, ... wins with k less what it wins with k + 1, of k from 2 on."""
+    return 2 * curve[..., 1:-1] - curve[..., :-2] - curve[..., 2:]
 
 
 def _references(landmarks: Landmarks, seed: int) -> Iterator[Landmarks]:
