@@ -210,6 +210,14 @@ def test_a_criterion_chooses_the_number_of_clusters(estimator: Any, criterion: s
     assert estimator(2).fit(tables).n_clusters_ == 2
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_clusters_in_a_row_five_deviations_apart_are_counted(seed: int) -> None:
+    """Two of them for one are hardly better than one, and three are."""
+    generator = np.random.default_rng(seed)
+    table = 5.0 * generator.integers(0, 3, (400, 1)) + generator.normal(size=(400, 1))
+    assert FederatedKMeans("gap", max_clusters=10).fit([table]).n_clusters_ == 3
+
+
 def test_a_criterion_that_chooses_the_largest_number_says_that_there_are_at_least_as_many() -> None:
     generator = np.random.default_rng(0)
     tables = []

@@ -153,8 +153,8 @@ def _by_gap(partitions: Partitions, most: int, seed: int, present: int | None) -
     """The k at which the gap bends most: what it wins with k less what it wins with k + 1.
 
     The greatest gap itself is no rule where clusters are not round: it rises slowly without an end,
-    as each long cluster is better cut. 1 where no gap is above that of one cluster by two errors;
-    the largest number where there are more.
+    as each long cluster is better cut. 1 where the gap of one cluster is within an error of the
+    greatest; the largest number where there are more.
     """
     if most < 2:
         return 1
@@ -165,8 +165,8 @@ def _by_gap(partitions: Partitions, most: int, seed: int, present: int | None) -
     gaps = logs.mean(axis=0) - np.array([_log(partitions.inertia(k)) for k in tried])
     # With the error of the mean over the references itself (Tibshirani, Walther, Hastie 2001).
     widened = math.sqrt(1 + 1 / REFERENCES)
-    error_of_one = float(logs[:, 0].std()) * widened
-    if gaps[1:-1].max() <= gaps[0] + 2 * error_of_one:
+    greatest = int(gaps.argmax())
+    if gaps[0] >= gaps[greatest] - float(logs[:, greatest].std()) * widened:
         return 1
     bends = _bends(gaps)
     # Where one more than the largest number wins more than any of them bends, there are more.
