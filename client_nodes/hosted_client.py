@@ -104,6 +104,9 @@ class HostedClient:
             return False
         self._arrivals = None
         self._wakes_at = math.inf
+        if self._node is None:
+            # Before it is opened: what it logs then is of this client, too.
+            self._text = client_text(self._config.client.folder, self.name)
         with self._own_events():
             try:
                 did_something = self._stepped()
@@ -258,7 +261,6 @@ class HostedClient:
     def _stepped(self) -> bool:
         opens = self._node is None
         if self._node is None:
-            self._text = client_text(self._config.client.folder, self.name)
             if self._active_at is None:
                 self._active_at = self._stored_at()
             needs_contract = self._contract_by is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import random
 import shutil
 import uuid
@@ -350,8 +351,9 @@ def test_new_devices_begin_within_clients_max_under_names_that_are_kept_as_they_
     config: Config, caplog: pytest.LogCaptureFixture
 ) -> None:
     hall = client_name_of("Werk Süd/Halle 1")
-    write_site(config, keyed("attic", 20, 0) + keyed("Werk Süd/Halle 1", 20, 1))
+    write_site(config, keyed("attic", 20, 0) + keyed("Werk Süd/Halle 1", 60, 1))
     metrics = HostMetrics()
+    caplog.set_level(logging.INFO, "shoal")
     with closing(Host(config, clients_max=2, metrics=metrics, clock=clock)) as host:
         serve(host)
         assert list(host.clients) == ["attic", hall]
@@ -364,6 +366,12 @@ def test_new_devices_begin_within_clients_max_under_names_that_are_kept_as_they_
         host.step()
     refused = [record for record in caplog.records if record.message == "client_refused"]
     assert len(refused) == 1, "said once"
+    of_hall = {
+        record.__dict__.get("client_text")
+        for record in caplog.records
+        if record.__dict__["fields"].get("client") == hall and record.message != "client_named"
+    }
+    assert of_hall == {"Werk Süd/Halle 1"}, "as the data call it"
     counted = metrics.registry.get_sample_value
     assert counted("shoal_host_records_total", {"result": "refused"}) == 20
     assert counted("shoal_host_clients", {"state": "refused"}) == 1
@@ -586,6 +594,13 @@ def test_hosts_share_the_partitions_of_a_topic_and_clients_do_not_move(config: C
         host = Host(wrong, clock=clock)
         with closing(host), pytest.raises(error, match=match):
             serve(host)
+    # A host that has lost its own file is told from one that meets a client of another.
+    shutil.rmtree(sharing(config, 2, 1).client.folder)
+    with (
+        closing(Host(sharing(config, 2, 1), clock=clock)) as host,
+        pytest.raises(InvalidState, match="which is lost"),
+    ):
+        serve(host)
 
 
 def test_clients_rest_after_their_turn_and_then_read_all_that_has_come(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import socket
 from contextlib import suppress
@@ -20,6 +21,7 @@ from shoal.config.sections import ServerSettings
 from shoal.config.settings import load_config
 from shoal.errors import InvalidData, SettingsError, ShoalError
 from shoal.onebox.demo.demo import seed_clients
+from shoal.onebox.federation import OneBox
 from shoal.onebox.run_command import _lines, cluster_lines, open_run, run_command
 from shoal.producers.files.source import PLAIN_REPLAY
 from shoal.producers.init_command import init_command
@@ -28,6 +30,7 @@ from shoal.server_node.history.store import HISTORY_FILE, HistoryReader
 from shoal.server_node.outputs.events_command import events
 from shoal.server_node.report.clusters import clusters_of
 from shoal.server_node.report.lineage.clusters import Cluster, Lineage
+from tests.house.small_federation import CLIENTS, clock, create_federation
 
 ROWS = 4000
 FEW = 60
@@ -329,3 +332,17 @@ def test_shares_are_rounded_as_on_the_page_and_a_rare_cluster_is_not_none() -> N
     ]
     shares = [line.split()[0] for line in cluster_lines("clusters", clusters) if "%" in line]
     assert shares == ["67%", "30%", "<1%", "3%"], "in all 100, the last of no known cluster"
+
+
+def test_what_a_client_logs_in_one_process_with_others_has_its_name_and_what_the_data_call_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = load_config(create_federation(tmp_path, readings=60))
+    caplog.set_level(logging.INFO, "shoal")
+    with OneBox(config, CLIENTS, clock, texts={CLIENTS[0]: "Büro Süd"}) as box:
+        box.run_until_idle()
+    named = {}
+    for record in caplog.records:
+        if record.message == "updates_published":
+            named[record.__dict__["fields"]["client"]] = record.__dict__.get("client_text")
+    assert named == {**dict.fromkeys(CLIENTS), CLIENTS[0]: "Büro Süd"}
