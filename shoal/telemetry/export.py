@@ -75,7 +75,7 @@ def exporting(
         if protocol != PROTOCOL:
             raise MissingExtra(f"OTEL_EXPORTER_OTLP_PROTOCOL other than {PROTOCOL}", "otel")
         # Only a process that exports loads it: 60 modules.
-        from shoal.telemetry.otel import Export  # noqa: PLC0415 - an extra
+        from shoal.telemetry.otel import Export  # noqa: PLC0415 - of the extra otel
     except MissingExtra as missing:
         log_event("telemetry_not_exported", logging.WARNING, reason=str(missing))
         yield

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import Event, Thread
 from typing import Any, Final
 
@@ -51,6 +51,9 @@ INTERVAL_MS: Final = 60_000.0
 """milliseconds between two exports of metrics, unless OTEL_METRIC_EXPORT_INTERVAL says otherwise"""
 UNITS: Final = {"_seconds": "s", "_bytes": "By", "_ratio": "1"}
 """end of a metric's name -> its unit (UCUM)"""
+LAST_EXPORT_S: Final = 3.0
+"""seconds for which the end of a process waits for the last exports: the SDK tries for ten and more
+where the collector is away, and a process that is told to stop must not be killed meanwhile"""
 SCOPE: Final = InstrumentationScope("shoal", __version__)
 NOT_KEPT: Final[Any] = None
 """the least and the greatest value of a histogram, optional in the protocol: Prometheus has none"""
@@ -81,12 +84,20 @@ class Export:
             SPANS.add(self._pass_on)
 
     def close(self) -> None:
-        """Export what is left, and stop."""
+        """Export what is left, and stop; what does not arrive within `LAST_EXPORT_S` is lost."""
+        ends: list[Callable[[], None]] = []
         if self._traces is not None:
             SPANS.remove(self._pass_on)
-            self._traces.shutdown()
+            ends.append(self._traces.shutdown)
         if self._metrics is not None:
-            self._metrics.close()
+            ends.append(self._metrics.close)
+        # Daemons: the end of the process waits for none that still tries.
+        threads = [Thread(target=end, name="otel-end", daemon=True) for end in ends]
+        for thread in threads:
+            thread.start()
+        until = time.monotonic() + LAST_EXPORT_S
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
 
     def _pass_on(self, span: Span) -> None:
         self._record(span, None)

@@ -19,6 +19,8 @@ from shoal.client_nodes.client_command import make_metrics
 from shoal.config.sections import ClientSettings
 from shoal.telemetry.export import exported_signals, exporting, leave_the_machine
 from shoal.telemetry.metrics import ServerMetrics
+from shoal.telemetry.spans import SPANS, Span
+from tests.hostile.attacked_rounds import AttackedRounds, step_all
 from tests.server_node.server_fixture import ServerFixture
 from tests.small_plant import an_update
 
@@ -152,6 +154,35 @@ def test_a_collector_gets_the_numbers_of_prometheus_and_a_trace_of_each_snapshot
         assert part.end_time_unix_nano <= roots[0].end_time_unix_nano
     (rejected,) = [span for span in spans if span.status.message]
     assert (rejected.name, rejected.parent_span_id) == ("update", b"")
+
+
+def test_the_trace_of_a_snapshot_has_the_round_that_it_closes(tmp_path: Path) -> None:
+    site = AttackedRounds(tmp_path)
+    ended: list[Span] = []
+    SPANS.add(ended.append)
+    try:
+        with site.server() as node:
+            step_all(node)
+            site.run_round(node)
+    finally:
+        SPANS.remove(ended.append)
+    last = [span for span in ended if span.name == "snapshot"][-1]
+    (closed,) = [part for part in last.parts if part.name == "round"]
+    assert closed.attributes["shoal.round.answers"] == 3
+    assert closed.attributes["shoal.round.expected"] == 3
+    assert last.start <= closed.start <= closed.end <= last.end
+
+
+def test_a_collector_that_is_away_is_said_and_ends_no_process(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(logging.getLogger("shoal"), "propagate", True)
+    with exporting(ServerMetrics().registry, "server", {}):
+        SPANS.end(Span("snapshot", 1.0, 2.0))
+    names = [record.getMessage() for record in caplog.records]
+    assert set(names) == {"telemetry_export_failed"}
+    assert not SPANS.wanted, "nothing is collected for it any more"
 
 
 @pytest.mark.parametrize(
