@@ -49,7 +49,7 @@ def unknown(site: ServerFixture, number: int) -> bytes:
 
 
 def valid(site: ServerFixture, number: int) -> bytes:
-    """A name for a cluster that there is, by anybody who may write: the topic is not signed."""
+    """A name for a known cluster, by any writer of the topic: such requests are not signed."""
     return named(site, 0, number)
 
 

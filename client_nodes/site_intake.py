@@ -43,8 +43,8 @@ NOTES_READ_MAX: Final = 10_000
 IS_READING: Final = ("type", Reading.TYPE.encode())
 """header of a record that is a reading of shoal"""
 REFUSED_KEPT_MAX: Final = 10_000
-"""most refused clients that are known by name: whoever writes to the log can name clients without
-end"""
+"""most refused clients, and most clients of other hosts, that are known by name: a writer of the
+log can name clients without end"""
 
 
 class SiteIntake:

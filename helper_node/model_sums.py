@@ -22,7 +22,7 @@ from shoal.protocol.masked import (
 from shoal.saved_state import SavedState
 from shoal.transports.base import Record
 
-# Anybody may write to the log, so that what is kept of a round needs a limit.
+# Other processes may write to the log, so that what is kept of a round needs a limit.
 ENTRIES_MAX: Final = 2 * CLIENTS_MAX
 """messages of the open round that are kept of one model; of a batch with others, these are read
 again from the log"""

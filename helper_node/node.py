@@ -162,7 +162,7 @@ class HelperNode:
                 self.metrics.messages.labels(result=result).inc()
             elif kind == CloseRound.TYPE.encode():
                 return self._answered(CloseRound.decode(record.value, record.headers))
-        # Anybody may write to the log: a message that cannot be read must not stop a helper.
+        # Other processes may write to the log: an unreadable message must not stop a helper.
         except MessageRejected:
             self.metrics.messages.labels(result="rejected").inc()
         return []
@@ -205,8 +205,8 @@ class HelperNode:
         """offset -> message of the batch of a round that so many messages were sent for that there
         was no room for this one.
 
-        Anybody may write to the log, so that a flood of messages under made-up names must not keep
-        those of clients from being unmasked.
+        Other processes may write to the log, so that a flood of messages under made-up names must
+        not keep those of clients from being unmasked.
         """
         wanted = set(offsets)
         messages: dict[int, Sent] = {}

@@ -3,7 +3,7 @@
 What was published after a backup is not in it. A client that goes on from it would publish the same
 readings again with other noise, and where its federation's log is restored with it, nothing on the
 machine tells. So its folder is marked, and `shoal client` refuses it until it is replaced
-(`--after-restore`), unless whoever restores it knows that nothing was published since.
+(`--after-restore`), unless the user who restores it knows that nothing was published since.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def decoder_of(settings: KafkaSourceSettings) -> DecodeMessage | None:
     if not settings.schema_registry:
         return None
     # Loaded only where a registry is used.
-    from shoal.producers.kafka.schema_registry import (  # noqa: PLC0415 - few topics have one
+    from shoal.producers.kafka.schema_registry import (  # noqa: PLC0415 - of the extra registry
         SchemaRegistry,
     )
 

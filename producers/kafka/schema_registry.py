@@ -35,7 +35,7 @@ TIMEOUT_S: Final = 10.0
 ANSWER_BYTES_MAX: Final = 8 * 2**20
 """largest answer of a registry that is read"""
 SCHEMAS_MAX: Final = 1000
-"""schemas that are kept: whoever writes to the topic can name numbers without end"""
+"""schemas that are kept: a writer of the topic can name numbers without end"""
 UNKNOWN_FOR_S: Final = 60.0
 """seconds for which a number that the registry does not know is not asked for again: a schema may
 come to it later than the first message"""
@@ -49,8 +49,14 @@ WELL_KNOWN: Final = "google/protobuf/"
 _NOT_HERE: Final = (404, 422)
 _NO_RIGHT: Final = (401, 403)
 _FLAWS: Final = (
-    *(ArithmeticError, AttributeError, EOFError, LookupError, RecursionError),
-    *(TypeError, ValueError, struct.error),
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+    struct.error,
 )
 """what the libraries raise for a message that is not as its schema says, and for a schema that is
 none, beside errors of their own, which are made a ValueError"""

@@ -455,7 +455,7 @@ def _apply_record(file: sqlite3.Connection, record: HistoryRecord) -> None:
         )
     else:
         gone = key_of(record.key)
-        # Anybody who may write to the topic may write a key; only those of bins have a table.
+        # A writer of the topic may write any key; only those of bins have a table.
         if gone is not None and gone.width_s in BINS_KEPT:
             query = f"DELETE FROM bins_{gone.width_s} WHERE model = ? AND start = ?"
             file.execute(query, (gone.model, gone.start))

@@ -23,7 +23,7 @@ def newest_snapshot(contract: ResolvedContract, log: Log, model: str) -> Snapsho
         )
     try:
         snapshot = Snapshot.decode(record.value, record.headers)
-        # Anybody who may write to the topic may write a snapshot: it is checked as a client checks
+        # Any writer of the topic may write a snapshot: it is checked as a client checks
         # it. After a change of the contract the newest one may still be of the one before.
         Validator(with_earlier(contract, newest.get(CONTRACT_KEY))).check_snapshot(snapshot)
     except MessageRejected as rejected:

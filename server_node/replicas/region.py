@@ -43,8 +43,7 @@ class Region:
         """
         model = self.models.get(record.key or b"")
         if model is None:
-            # It is set aside and not an error: whoever may write to the topic could stop all
-            # replicas by it.
+            # It is set aside and not an error: a writer of the topic could stop all replicas by it.
             return [self._without_model(record)]
         began = time.perf_counter()
         absorbed = absorb(model, load_state(store), record)

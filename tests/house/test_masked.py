@@ -62,7 +62,7 @@ def decoded(federation: MaskedFederation, kind: type[Any]) -> list[Any]:
 
 
 def publish(federation: MaskedFederation, *messages: Any) -> None:
-    """Put messages into the log, as anybody who may write there can."""
+    """Put messages into the log, as any writer of the topic can."""
     contract = federation.config.contract
     with closing(open_log(federation.config.log)) as log:
         for message in messages:

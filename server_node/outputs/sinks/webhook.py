@@ -161,7 +161,7 @@ class Webhook:
         self._signing_key_file = signing_key_file
         self._shown = f"webhook at {host_of(url)}"
         self._clock = clock
-        from shoal.server_node.outputs.sinks.http_post import (  # noqa: PLC0415 - only to deliver
+        from shoal.server_node.outputs.sinks.http_post import (  # noqa: PLC0415 - loads httpx2
             HttpPost,
         )
 
