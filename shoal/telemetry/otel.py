@@ -71,7 +71,7 @@ class Export:
         attributes: Mapping[str, str],
         signals: Sequence[str],
     ) -> None:
-        _report_failures()
+        _report_failures_to(_Failures(logging.WARNING))
         resource = _resource(process, attributes)
         self._metrics = None
         if "metrics" in signals:
@@ -98,6 +98,8 @@ class Export:
         until = time.monotonic() + LAST_EXPORT_S
         for thread in threads:
             thread.join(max(0.0, until - time.monotonic()))
+        # What still tries fails after the end: that is no event of this process any more.
+        _report_failures_to(logging.NullHandler())
 
     def _pass_on(self, span: Span) -> None:
         self._record(span, None)
@@ -214,9 +216,9 @@ class _Failures(logging.Handler):
         log_event("telemetry_export_failed", logging.WARNING, reason=record.getMessage())
 
 
-def _report_failures() -> None:
+def _report_failures_to(handler: logging.Handler) -> None:
     logger = logging.getLogger("opentelemetry")
-    logger.handlers[:] = [_Failures(logging.WARNING)]
+    logger.handlers[:] = [handler]
     logger.propagate = False
 
 
