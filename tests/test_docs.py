@@ -48,6 +48,12 @@ def environment() -> dict[str, str]:
     return os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
 
+LONG_PAGES = [
+    HERE / "docs" / "how-to" / name for name in ("audit-privacy.md", "backup.md", "replay.md")
+]
+"""pages whose commands take half a minute and more, and have tests of their own"""
+
+
 def run_commands(page: Path, folder: Path, **more: str) -> None:
     script = "set -euo pipefail\n" + "\n".join(blocks(page, "bash"))
     ended = subprocess.run(
@@ -63,8 +69,20 @@ def run_commands(page: Path, folder: Path, **more: str) -> None:
     assert "Traceback" not in ended.stderr, ended.stderr
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "bash")], ids=name_of)
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if blocks(page, "bash") and page not in LONG_PAGES],
+    ids=name_of,
+)
 def test_the_commands_of_a_page_run_from_top_to_bottom(page: Path, memory_folder: Path) -> None:
+    run_commands(page, memory_folder, TMPDIR=str(memory_folder))
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("page", LONG_PAGES, ids=name_of)
+def test_the_commands_of_a_long_page_run_from_top_to_bottom(
+    page: Path, memory_folder: Path
+) -> None:
     run_commands(page, memory_folder, TMPDIR=str(memory_folder))
 
 

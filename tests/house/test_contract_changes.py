@@ -424,6 +424,7 @@ def killed(*_: object) -> None:
     raise LogUnavailable("killed")
 
 
+@pytest.mark.integration
 @pytest.mark.external
 def test_on_kafka_a_model_comes_and_bounds_move(memory_folder: Path, kafka_bootstrap: str) -> None:
     federation = Federation(memory_folder, HEAPS, f"kafka://{kafka_bootstrap}")

@@ -54,6 +54,7 @@ def memory_growth(
     return max(seen) / seen[0]
 
 
+@pytest.mark.integration
 def test_ten_thousand_malformed_messages_and_readings_are_rejected_in_constant_memory(
     kafka_bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from shoal.config.settings import Config, LogSettings, load_config
 from shoal.protocol.messages import Update
 from shoal.protocol.topics import ensure_topics
@@ -115,6 +117,7 @@ def all_published(log: Log, topic: str) -> bool:
     return log.bounds(topic)[0][1] >= UPDATES_EACH * len(CLIENTS)
 
 
+@pytest.mark.integration
 def test_updates_of_five_clients_count_once_over_a_network_that_repeats_and_reorders_them(
     own_broker: Broker, kafka_bootstrap: str, tmp_path: Path
 ) -> None:

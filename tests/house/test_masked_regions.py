@@ -363,6 +363,7 @@ def test_a_helper_of_a_region_restored_from_an_older_copy_stops(tmp_path: Path) 
         world.run()
 
 
+@pytest.mark.integration
 def test_regions_on_kafka_give_the_tree_of_plain_counts(
     tmp_path: Path, kafka_bootstrap: str
 ) -> None:

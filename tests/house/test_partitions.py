@@ -68,7 +68,14 @@ def models_after(config: Config) -> dict[str, bytes]:
         }
 
 
-@pytest.mark.parametrize(("where", "partitions"), [("sqlite", 3), ("kafka", 1), ("kafka", 3)])
+@pytest.mark.parametrize(
+    ("where", "partitions"),
+    [
+        ("sqlite", 3),
+        pytest.param("kafka", 1, marks=pytest.mark.integration),
+        ("kafka", 3),
+    ],
+)
 def test_models_on_kafka_with_three_partitions_are_those_of_one_embedded_partition(
     where: str, partitions: int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

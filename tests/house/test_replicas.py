@@ -73,6 +73,7 @@ def test_regions_publish_the_same_bits_whichever_replicas_are_killed_started_and
     assert len({record.key for record in rejected}) == 4
 
 
+@pytest.mark.integration
 def test_a_replica_goes_on_after_an_outage_and_ends_where_retention_was_faster(
     quix_streams: None, own_broker: Broker, memory_folder: Path
 ) -> None:

@@ -48,7 +48,9 @@ def leadership(brokers: Cluster, topic: str) -> tuple[int, int]:
     return described["partitions"][0]["leader_id"], len(described["partitions"][0]["isr_nodes"])
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(2, marks=pytest.mark.integration)])
+# Of one broker that is killed, test_kafka_outages.py has the smaller case.
+@pytest.mark.integration
+@pytest.mark.parametrize("kills", [1, 2])
 def test_killing_leading_brokers_loses_and_repeats_nothing(
     brokers: Cluster, tmp_path: Path, kills: int
 ) -> None:

@@ -133,6 +133,7 @@ def test_the_demo_learns_every_reading_and_writes_a_plot(compared_run: Run) -> N
     assert "http://127.0.0.1:" in log
 
 
+@pytest.mark.integration
 def test_every_run_with_a_seed_gives_the_same_numbers(compared_run: Run, tmp_path: Path) -> None:
     assert whole_run(tmp_path, "--compare", "--seconds", "2").numbers() == compared_run.numbers()
 

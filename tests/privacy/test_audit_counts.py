@@ -14,6 +14,14 @@ from tests.privacy import audited
 from tests.privacy.audited import audited_config, model_of
 
 TRIALS = 5000
+EPSILONS = pytest.mark.parametrize(
+    "epsilon",
+    [
+        pytest.param(1.0, marks=pytest.mark.integration),
+        2.0,
+        pytest.param(4.0, marks=pytest.mark.integration),
+    ],
+)
 
 
 def findings(folder: Path, epsilon: float) -> dict[str, Finding]:
@@ -27,7 +35,7 @@ def findings(folder: Path, epsilon: float) -> dict[str, Finding]:
     return {finding.audit: finding for finding in found}
 
 
-@pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0])
+@EPSILONS
 def test_the_mechanism_is_not_refuted_and_the_attack_is_nearly_as_good_as_any(
     epsilon: float, tmp_path: Path
 ) -> None:
@@ -58,7 +66,7 @@ FAULTS: dict[str, tuple[Callable[[pytest.MonkeyPatch, float], None], str]] = {
 }
 
 
-@pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0])
+@EPSILONS
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_refuted(
     fault: str, epsilon: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -112,7 +112,7 @@ def skip_the_clip(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (halve_the_noise, "noise", TRIALS),
         (leave_out_the_noise, "moved", TRIALS),
-        (skip_the_clip, "moved", 4 * TRIALS),
+        pytest.param(skip_the_clip, "moved", 4 * TRIALS, marks=pytest.mark.integration),
     ],
 )
 def test_a_helper_with_too_little_noise_and_a_client_that_skips_the_clip_are_refuted(

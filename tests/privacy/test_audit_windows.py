@@ -124,6 +124,7 @@ def count_every_reading_of_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(UserReadings, "admit", lambda _, valid, users, times: valid)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "fault", [draw_noise_for_one_reading_of_a_user, count_every_reading_of_a_user]
 )

@@ -215,6 +215,7 @@ def test_skipping_far_into_a_loop_does_not_read_all_that_lies_between(three: lis
     assert row.time == 10**12 + 42
 
 
+@pytest.mark.integration
 @pytest.mark.long
 def test_a_large_file_takes_no_more_memory_than_what_is_read_at_once(tmp_path: Path) -> None:
     path = csv_of(tmp_path / "a.csv", plain_rows(100_000))

@@ -77,6 +77,7 @@ def test_updates_of_changed_nodes_are_smaller_than_updates_of_all_nodes() -> Non
         np.testing.assert_array_equal(ours.clients[0], theirs.clients[0])
 
 
+@pytest.mark.integration
 def test_the_command_measures_and_draws(tmp_path: Path) -> None:
     picture = tmp_path / "continual.png"
     result = CliRunner().invoke(

@@ -55,6 +55,7 @@ def test_the_same_seed_gives_the_same_data() -> None:
         assert make(4).rows.tobytes() != make(5).rows.tobytes()
 
 
+@pytest.mark.integration
 def test_the_command_draws_and_reports_every_algorithm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -304,6 +304,7 @@ def ranks(*words: object) -> Result:
     return CliRunner().invoke(reproduce, ["ranks", "--jobs", "1", *map(str, words)])
 
 
+@pytest.mark.integration
 def test_the_quick_form_ranks_every_algorithm_and_draws(folder: Path) -> None:
     done = ranks(
         "--quick",
@@ -382,6 +383,7 @@ def test_check_ends_with_1_where_chance_does_not_explain_a_rank(
     assert "a mean rank does not agree with the published one" in differing.stderr
 
 
+@pytest.mark.integration
 def test_dbscan_is_ranked_where_it_takes_the_data(folder: Path) -> None:
     generator = np.random.default_rng(0)
     rows = np.column_stack([generator.normal(size=(200, 7)), np.arange(200) % 2])

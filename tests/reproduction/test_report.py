@@ -113,6 +113,7 @@ def test_a_chapter_without_results_and_text_with_signs_is_a_page() -> None:
     assert "3 trials of each setting" in index(records, opening(options))
 
 
+@pytest.mark.integration
 def test_the_quick_report_has_a_chapter_for_some_experiments_and_is_resumed(folder: Path) -> None:
     words = ("--quick", "--data", folder, "--out", folder / "made" / "here")
     chosen = ("--experiment", "kfed", "--experiment", "fcm", "--experiment", "gmm")

@@ -151,6 +151,7 @@ def test_what_is_claimed_is_the_band_the_bound_and_a_gain() -> None:
 # The command.
 
 
+@pytest.mark.integration
 def test_the_json_has_the_form_that_programs_rely_on(folder: Path) -> None:
     result = shoal("--data", folder, "--trials", 1, "--jobs", 1, "--json")
     assert result.exit_code == 0, result.output

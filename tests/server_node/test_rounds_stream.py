@@ -82,7 +82,7 @@ def error_of(between: str, seed: int, late: int) -> float:
     return float(np.mean(errors))
 
 
-@pytest.mark.parametrize("late", [0, 3])
+@pytest.mark.parametrize("late", [0, pytest.param(3, marks=pytest.mark.integration)])
 @pytest.mark.parametrize("between", ["decay", "cache"])
 def test_with_few_clients_of_different_clusters_decay_and_cache_halve_the_error_of_fresh(
     between: str, late: int
