@@ -35,8 +35,14 @@ from shoal.algorithms.streaming import Contribution, ServerHalf
 from shoal.kernels.arrays import Floats, Ints
 
 STREAMS = (
-    *("xclara", "s_set1", "phoneme", "pendigits"),
-    *("optdigits", "occupancy", "wall_robot", "eeg_eye_state"),
+    "xclara",
+    "s_set1",
+    "phoneme",
+    "pendigits",
+    "optdigits",
+    "occupancy",
+    "wall_robot",
+    "eeg_eye_state",
 )
 EXTRA = ("date", "part")
 """columns that are no features"""

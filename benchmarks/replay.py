@@ -66,7 +66,8 @@ FULL = (
     Case(100, 10_000),
     Case(10_000, 100, served=True),
     Case(100, 10_000, "spark"),
-    *(DAY, DAY),
+    DAY,
+    DAY,
     Case(100, 10_000, workers=1),
     Case(10_000, 100, rounds=True),
 )

@@ -226,8 +226,12 @@ def with_states(kind: str, dwell: float, seed: int) -> Series:
 
 
 KINDS: Final = (
-    *("level 2 sd", "level 3 sd", "level 2 sd, AR .9"),
-    *("spread x 2", "rhythm", "correlation"),
+    "level 2 sd",
+    "level 3 sd",
+    "level 2 sd, AR .9",
+    "spread x 2",
+    "rhythm",
+    "correlation",
 )
 
 

@@ -118,8 +118,14 @@ def sensors_page(cells: list[dict[str, Any]]) -> str:
         with_whole = ", ".join(f"{ari:.2f}" for ari in cell["with_whole"])
         lines.append(
             [
-                *(cell["sensor"], str(cell["rows"]), str(cell["states"]), str(cell["changes"])),
-                *(meanings, counts, f"{cell['halves']:.2f}" if several else "-", with_whole),
+                cell["sensor"],
+                str(cell["rows"]),
+                str(cell["states"]),
+                str(cell["changes"]),
+                meanings,
+                counts,
+                f"{cell['halves']:.2f}" if several else "-",
+                with_whole,
             ]
         )
     head = ["sensor", "rows", "states", "changes", "AMI with", "of halves", "halves", "with whole"]

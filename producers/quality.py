@@ -20,8 +20,19 @@ from shoal.protocol.readings import RowsOfValues
 # Not uncertain, suspect or questionable: OPC and the flags of oceanography keep such values apart
 # from bad ones.
 BAD_WORDS: Final = (
-    *("bad*", "invalid*", "fail*", "error*", "fault*", "missing*"),
-    *("fehler*", "störung*", "gestört*", "ungültig*", "schlecht*", "erreur*", "mauvais*"),
+    "bad*",
+    "invalid*",
+    "fail*",
+    "error*",
+    "fault*",
+    "missing*",
+    "fehler*",
+    "störung*",
+    "gestört*",
+    "ungültig*",
+    "schlecht*",
+    "erreur*",
+    "mauvais*",
 )
 """what means bad where nothing else is set: words that systems write, in lower case"""
 QUALITY_MEANS: Final = (

@@ -40,16 +40,17 @@ KINDS: dict[str, Schema] = {
 """types as docs/reference/protocol.md names them"""
 TOPICS: dict[str, tuple[str, ...]] = {
     "updates": (
-        *(
-            "update",
-            "region_update",
-            "wake",
-            "contribute",
-            "cluster_name",
-            "cluster_alerts",
-            "quarantine",
-        ),
-        *("masked_counts", "close_round", "helper_sum", "round_plan"),
+        "update",
+        "region_update",
+        "wake",
+        "contribute",
+        "cluster_name",
+        "cluster_alerts",
+        "quarantine",
+        "masked_counts",
+        "close_round",
+        "helper_sum",
+        "round_plan",
     ),
     "snapshots": ("snapshot", "lease", "quarantine_list", "conflicts", "contract", "open_round"),
     "events": ("cluster_event",),

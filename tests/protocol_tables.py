@@ -35,25 +35,22 @@ from shoal.protocol.regions import Contribute, Region, RegionUpdate
 from shoal.protocol.topics import declared_topics
 
 MESSAGES: Final = (
-    *(
-        Update,
-        RegionUpdate,
-        Snapshot,
-        Wake,
-        Contribute,
-        ClusterName,
-        ClusterAlerts,
-        QuarantineRequest,
-    ),
-    *(
-        QuarantineList,
-        ConflictList,
-        PublishedContract,
-        Lease,
-        HistoryBin,
-        HistoryNames,
-    ),
-    *(*MASKED_MESSAGES, Reading),
+    Update,
+    RegionUpdate,
+    Snapshot,
+    Wake,
+    Contribute,
+    ClusterName,
+    ClusterAlerts,
+    QuarantineRequest,
+    QuarantineList,
+    ConflictList,
+    PublishedContract,
+    Lease,
+    HistoryBin,
+    HistoryNames,
+    *MASKED_MESSAGES,
+    Reading,
 )
 ENTRIES: Final = (Region, ClusterIdentity, Part, QuarantinedClient, Conflict, Copy)
 """lists within messages whose places have names"""

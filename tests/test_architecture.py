@@ -37,8 +37,17 @@ CLONE_ONLY = {"reproduction"}
 """packages that are in a clone and in the source distribution, and not in the wheel"""
 PROCESSES = {"producers", "client_nodes", "server_node"}
 EDGE = {
-    *("shoal", "client_nodes", "numpy", "msgpack", "click", "prometheus_client"),
-    *("pydantic", "pydantic_core", "annotated_types", "typing_extensions", "typing_inspection"),
+    "shoal",
+    "client_nodes",
+    "numpy",
+    "msgpack",
+    "click",
+    "prometheus_client",
+    "pydantic",
+    "pydantic_core",
+    "annotated_types",
+    "typing_extensions",
+    "typing_inspection",
 }
 """top-level modules an edge client may load: what pyproject.toml lists, and what those need"""
 TOP = {"__init__", "__main__"}
@@ -489,24 +498,28 @@ def test_no_pickle_no_eval_no_shell() -> None:
 
 
 PREPOSITIONS = {
-    *(
-        "after",
-        "as",
-        "at",
-        "before",
-        "between",
-        "by",
-        "for",
-        "from",
-        "if",
-        "in",
-        "of",
-        "on",
-        "since",
-        "that",
-        "to",
-    ),
-    *("under", "until", "when", "where", "while", "with", "without"),
+    "after",
+    "as",
+    "at",
+    "before",
+    "between",
+    "by",
+    "for",
+    "from",
+    "if",
+    "in",
+    "of",
+    "on",
+    "since",
+    "that",
+    "to",
+    "under",
+    "until",
+    "when",
+    "where",
+    "while",
+    "with",
+    "without",
 }
 
 

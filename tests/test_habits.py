@@ -53,6 +53,16 @@ def test_a_statement_assigns_one_value() -> None:
     assert [found for path in PROGRAMS for found in assignments_of_several(path)] == []
 
 
+def test_no_literal_is_unpacked_into_another() -> None:
+    # `[*(1, 2), 3]` is a list packed into lines, where the formatter gives an item a line.
+    assert [
+        place(path, node)
+        for path in PROGRAMS
+        for node in nodes_of(path)
+        if isinstance(node, ast.Starred) and isinstance(node.value, ast.Tuple | ast.List | ast.Set)
+    ] == []
+
+
 def test_a_loop_variable_says_what_it_is() -> None:
     nameless = {
         place(path, name)

@@ -36,8 +36,17 @@ CHOOSING: Final = tuple(range(100, 108))
 REPORTING: Final = (9601, 9602, 9603, 9604, 9605)
 """seeds of the published figures"""
 MIXTURES: Final = (
-    *((2, 4), (2, 7), (2, 10), (3, 5), (3, 8), (4, 4), (4, 8), (4, 12)),
-    *((8, 8), (8, 16), (16, 8)),
+    (2, 4),
+    (2, 7),
+    (2, 10),
+    (3, 5),
+    (3, 8),
+    (4, 4),
+    (4, 8),
+    (4, 12),
+    (8, 8),
+    (8, 16),
+    (16, 8),
 )
 """features and clusters"""
 MEAN_GOAL = 0.95

@@ -31,8 +31,16 @@ from shoal.server_node.report.units import feature_label
 
 KINDS: Final = ("overview", "timeline", "regimes", "changes", "cluster")
 COLOURS: Final = (
-    *("#2f6fde", "#d9730d", "#21935a", "#8a4fd3", "#cf3645"),
-    *("#0d94a3", "#cf4797", "#7d8413", "#95603c", "#5c7085"),
+    "#2f6fde",
+    "#d9730d",
+    "#21935a",
+    "#8a4fd3",
+    "#cf3645",
+    "#0d94a3",
+    "#cf4797",
+    "#7d8413",
+    "#95603c",
+    "#5c7085",
 )
 """colours of clusters, the same as on the page"""
 CLUSTERS_MAX: Final = 12

@@ -166,8 +166,18 @@ def _value(form: type[BaseModel], name: str, variable: str, text: str) -> Any:
 
 
 SECTIONS = (
-    *("federation", "features", "privacy", "models", "log", "client", "readings", "host"),
-    *("server", "replica", "upstream", "events"),
+    "federation",
+    "features",
+    "privacy",
+    "models",
+    "log",
+    "client",
+    "readings",
+    "host",
+    "server",
+    "replica",
+    "upstream",
+    "events",
 )
 """the fixed sections; each source may add one, and each sink one within [events]
 (`shoal.config.extension_settings`)"""

@@ -23,15 +23,18 @@ TOP = Path(__file__).parent.parent.parent
 HERE = Path(__file__).parent
 SUITE = "bookworm"
 PACKAGES = (
-    *("python3", "python3-venv", "python3-pip", "ca-certificates", "wget"),
-    *(
-        "openjdk-17-jre-headless",
-        "prometheus",
-        "prometheus-alertmanager",
-        "mosquitto",
-        "mosquitto-clients",
-    ),
-    *("systemd", "dbus"),  # for systemd_machine.py
+    "python3",
+    "python3-venv",
+    "python3-pip",
+    "ca-certificates",
+    "wget",
+    "openjdk-17-jre-headless",
+    "prometheus",
+    "prometheus-alertmanager",
+    "mosquitto",
+    "mosquitto-clients",
+    "systemd",
+    "dbus",  # for systemd_machine.py
 )
 LEFT_OUT = (
     "--exclude=./usr/share/javascript",

@@ -17,26 +17,27 @@ TOP = Path(__file__).parent.parent.parent
 BOOT = (
     # systemd mounts file systems; and with ProtectProc= a unit's processes are visible only with
     # SYS_PTRACE.
-    *("--cap-add", "SYS_ADMIN", "--cap-add", "SYS_PTRACE", "--security-opt", "seccomp=unconfined"),
-    *(
-        "--security-opt",
-        "apparmor=unconfined",
-        "--cgroupns",
-        "private",
-        "--tty",
-        "--stop-signal",
-        "SIGRTMIN+3",
-    ),
-    *(
-        "--tmpfs",
-        "/run:exec",
-        "--tmpfs",
-        "/run/lock",
-        "--tmpfs",
-        "/tmp:exec",
-        "--env",
-        "container=docker",
-    ),
+    "--cap-add",
+    "SYS_ADMIN",
+    "--cap-add",
+    "SYS_PTRACE",
+    "--security-opt",
+    "seccomp=unconfined",
+    "--security-opt",
+    "apparmor=unconfined",
+    "--cgroupns",
+    "private",
+    "--tty",
+    "--stop-signal",
+    "SIGRTMIN+3",
+    "--tmpfs",
+    "/run:exec",
+    "--tmpfs",
+    "/run/lock",
+    "--tmpfs",
+    "/tmp:exec",
+    "--env",
+    "container=docker",
 )
 
 

@@ -49,7 +49,14 @@ def test_every_make_command_of_a_step_is_one_of_the_makefile() -> None:
         for target in re.findall(r"\bmake ([a-z-]+)", step.get("run", ""))
     ]
     assert {target for _, target in commands} == {
-        *("advisories", "check", "image", "newest", "programs", "release", "test"),
+        "advisories",
+        "check",
+        "image",
+        "integration",
+        "newest",
+        "programs",
+        "release",
+        "test",
     }
     for place, target in commands:
         assert target in TARGETS, place

@@ -28,9 +28,30 @@ from shoal.server_node.outputs.web.predictions import read_readings
 from tests.field.planted import CONTRACT
 
 WORDS = (
-    *("unavailable", "Unknown", "None", "NaN", "nan", "n/a", "N/A", "#N/A", "null", "Bad"),
-    *("---", "-", "?", " ", "", "<NA>", "NaT", "No Data", "I/O Timeout", "1.#QNAN", "[unknown]"),
-    *("[-11059] No Good Data For Calculation", "Arc Off-line", "[-255] I/O Timeout"),
+    "unavailable",
+    "Unknown",
+    "None",
+    "NaN",
+    "nan",
+    "n/a",
+    "N/A",
+    "#N/A",
+    "null",
+    "Bad",
+    "---",
+    "-",
+    "?",
+    " ",
+    "",
+    "<NA>",
+    "NaT",
+    "No Data",
+    "I/O Timeout",
+    "1.#QNAN",
+    "[unknown]",
+    "[-11059] No Good Data For Calculation",
+    "Arc Off-line",
+    "[-255] I/O Timeout",
 )
 CELLS = (*WORDS, None, math.nan)
 NUMBERS_OR_ELSE = ("wet", "12 apples", "[12] apples", "on", True, [1.0])

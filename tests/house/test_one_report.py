@@ -182,8 +182,16 @@ def shares_agree(views: Views, model: str, report: dict[str, Any]) -> None:
     printed = printed_clusters(views.reports.clustering(views.status, model))
     in_terminal = {cluster["cluster"]: cluster["share"] for cluster in printed}
     export = views.exported(
-        *("history", "export", "--model", model, "--of", "clusters", "--step", "86400"),
-        *("--format", "jsonl"),
+        "history",
+        "export",
+        "--model",
+        model,
+        "--of",
+        "clusters",
+        "--step",
+        "86400",
+        "--format",
+        "jsonl",
     )
     exported: dict[int, int] = {}
     for line in export.splitlines():

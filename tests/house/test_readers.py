@@ -42,15 +42,42 @@ READERS = {
 ENDS = {"rejected show": 4, "rules": 2}
 """exit codes of those that find nothing here: no message is rejected, and no model predicts"""
 WRITERS = {
-    *("client", "helper", "host", "producer", "replica", "run", "server"),
-    *("clients forget", "confirm", "enroll", "events forward", "labels relabel", "mute", "name"),
-    *("rejected requeue", "replay", "topics ensure", "unlearn", "upgrade", "wake"),
-    *("backup", "restore"),
+    "client",
+    "helper",
+    "host",
+    "producer",
+    "replica",
+    "run",
+    "server",
+    "clients forget",
+    "confirm",
+    "enroll",
+    "events forward",
+    "labels relabel",
+    "mute",
+    "name",
+    "rejected requeue",
+    "replay",
+    "topics ensure",
+    "unlearn",
+    "upgrade",
+    "wake",
+    "backup",
+    "restore",
 }
 """processes, and commands that publish or make something in the federation"""
 APART = {
-    *("demo", "init", "kernels", "mcp", "privacy audit", "reproduce"),
-    *("keys operator", "keys helper", "keys new", "keys server", "keys token"),
+    "demo",
+    "init",
+    "kernels",
+    "mcp",
+    "privacy audit",
+    "reproduce",
+    "keys operator",
+    "keys helper",
+    "keys new",
+    "keys server",
+    "keys token",
 }
 """commands that have nothing to do with the files of a federation"""
 WITHOUT_RIGHTS = ("events list", "history export", "labels export", "privacy report")

@@ -57,17 +57,19 @@ def of_kind(kind: str, d: int) -> Floats:
 
 
 KINDS = [
-    *(
-        "blobs",
-        "lattice",
-        "repeats",
-        "all equal",
-        "one feature constant",
-        "offset",
-        "far offset",
-        "heavy tails",
-    ),
-    *("drift", "tiny", "huge", "both", "signed zeros"),
+    "blobs",
+    "lattice",
+    "repeats",
+    "all equal",
+    "one feature constant",
+    "offset",
+    "far offset",
+    "heavy tails",
+    "drift",
+    "tiny",
+    "huge",
+    "both",
+    "signed zeros",
 ]
 
 

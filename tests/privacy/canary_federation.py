@@ -34,17 +34,18 @@ from tests.kafka_broker import free_ports
 CLIENTS = ("attic", "cellar")
 READINGS = 150
 PAGES = (
-    *(
-        "/",
-        "/metrics",
-        "/v1/status",
-        "/v1/status/stream",
-        "/v1/privacy",
-        "/v1/clusters",
-        "/v1/events",
-        "/v1/labels",
-    ),
-    *("/v1/clients", "/v1/nodes", "/livez", "/readyz"),
+    "/",
+    "/metrics",
+    "/v1/status",
+    "/v1/status/stream",
+    "/v1/privacy",
+    "/v1/clusters",
+    "/v1/events",
+    "/v1/labels",
+    "/v1/clients",
+    "/v1/nodes",
+    "/livez",
+    "/readyz",
 )
 PAGES_OF_A_MODEL = ("/v1/snapshot?model={}", "/v1/history?model={}", "/v1/rules?model={}")
 # Nothing that a process measures or counts is negative, so no other number in logs and metrics
@@ -140,7 +141,12 @@ def run_with_canaries(folder: Path, mode: str) -> Left:
             "--config",
             str(folder / "attic.toml"),
             str(folder / "site.csv"),
-            *("--split", "column:site", "--time-column", "time", "--speed", "max"),
+            "--split",
+            "column:site",
+            "--time-column",
+            "time",
+            "--speed",
+            "max",
             *(("--user-column", "who") if users else ()),
         )
         producer.end()

@@ -336,8 +336,15 @@ def test_a_sheet_names_no_persons_and_takes_the_column_as_it_is_said() -> None:
 
 def test_persons_of_a_window_are_counted_client_by_client() -> None:
     rows = [
-        *(["a", "p1"], ["b", "p1"], ["a", "p1"], ["b", "p2"]),
-        *(["a", "p2"], ["b", ""], ["a", "p2"], ["b", None], ["a", "p9"]),
+        ["a", "p1"],
+        ["b", "p1"],
+        ["a", "p1"],
+        ["b", "p2"],
+        ["a", "p2"],
+        ["b", ""],
+        ["a", "p2"],
+        ["b", None],
+        ["a", "p9"],
     ]
     sample = Sample(["home", "who"], rows, len(rows))
     # Windows of a: p1 p1, p2 p2, and one that is not full; of b: p1 p2, and two of nobody.

@@ -148,9 +148,15 @@ def test_a_client_that_data_call_by_another_name_is_printed_kept_and_found_by_ev
 @pytest.mark.parametrize(
     ("words", "parameter"),
     [
-        *(("client", "name"), ("producer", "name"), ("producer", "only"), ("quarantine", "client")),
-        *(("unlearn", "client"), ("labels export", "name"), ("labels relabel", "name")),
-        *(("privacy report", "name"), ("keys new", "name")),
+        ("client", "name"),
+        ("producer", "name"),
+        ("producer", "only"),
+        ("quarantine", "client"),
+        ("unlearn", "client"),
+        ("labels export", "name"),
+        ("labels relabel", "name"),
+        ("privacy report", "name"),
+        ("keys new", "name"),
     ],
 )
 def test_a_name_of_a_client_is_taken_as_people_write_it(words: str, parameter: str) -> None:

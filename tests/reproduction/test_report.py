@@ -121,8 +121,13 @@ def test_the_quick_report_has_a_chapter_for_some_experiments_and_is_resumed(fold
     assert made.exit_code == 0, made.output
     out = folder / "made" / "here"
     assert {path.name for path in out.iterdir()} == {
-        *("fcac.md", "fcm.md", "thesis.md"),
-        *("index.md", "report.html", "results.json", "trials.jsonl"),
+        "fcac.md",
+        "fcm.md",
+        "thesis.md",
+        "index.md",
+        "report.html",
+        "results.json",
+        "trials.jsonl",
     }
     trials = (out / "trials.jsonl").read_text()
     assert all_of(*words, *chosen).exit_code == 0

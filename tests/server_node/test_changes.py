@@ -275,7 +275,10 @@ def filled(file: Path) -> Path:
     config = load_config(file)
     contract = config.contract
     event = ClusterEventMessage(
-        *("m/9/0", "parted", contract.federation, contract.models[0].name),
+        "m/9/0",
+        "parted",
+        contract.federation,
+        contract.models[0].name,
         **{
             "version": 9,
             "readings": 9,

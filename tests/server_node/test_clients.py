@@ -284,8 +284,11 @@ def test_an_older_process_that_publishes_something_new_after_a_newer_one_is_foun
     assert clients.take_copy()
     (found,) = clients.copies("clusters")
     assert (found.model, found.client, found.sequence, found.older[:1], found.newer[:1]) == (
-        *("clusters", "attic", 5),
-        *(b"\2", b"\3"),
+        "clusters",
+        "attic",
+        5,
+        b"\2",
+        b"\3",
     )
     restored = Clients()
     restored.restore(unpack(pack(clients.state())))

@@ -222,15 +222,15 @@ def test_a_server_publishes_the_event_sets_the_metric_and_goes_on_after_a_kill(
         )
         days = [
             HistoryBin.of(
-                *(
-                    "plant",
-                    site.contract.digest,
-                    "clusters",
-                    COARSE_S,
-                    START + 3 * COARSE_S - back * DAY_S,
-                    1,
-                ),
-                *([known, 1, 99, 99], [0, 1], []),
+                "plant",
+                site.contract.digest,
+                "clusters",
+                COARSE_S,
+                START + 3 * COARSE_S - back * DAY_S,
+                1,
+                [known, 1, 99, 99],
+                [0, 1],
+                [],
             )
             for back in range(1, 29)
         ]

@@ -106,16 +106,17 @@ def test_a_span_of_time_is_asked_for_in_seconds_or_as_a_time(
 @pytest.mark.parametrize(
     "query",
     [
-        *(
-            "?step=60",
-            "?step=x",
-            "?step=0",
-            "?step=-300",
-            "?step=2000",
-            "?step=604801",
-            "?step=9999999",
-        ),
-        *("?of=clients", "?from=yesterday", "?to=nan", "?from=1e300"),
+        "?step=60",
+        "?step=x",
+        "?step=0",
+        "?step=-300",
+        "?step=2000",
+        "?step=604801",
+        "?step=9999999",
+        "?of=clients",
+        "?from=yesterday",
+        "?to=nan",
+        "?from=1e300",
     ],
 )
 def test_a_span_that_cannot_be_is_answered_with_what_can(tmp_path: Path, query: str) -> None:
@@ -144,10 +145,10 @@ def test_a_history_that_is_known_is_not_sent_again_until_it_changes(tmp_path: Pa
         again = client.get(f"/v1/history{query}", {"If-None-Match": tag})
         assert (again.status_code, again.content) == (304, b"")
     renamed = HistoryNames(
-        *(CONTRACT.federation, CONTRACT.digest, "fcac"), ["attic"], [[1, "dusk", "light low"]]
+        CONTRACT.federation, CONTRACT.digest, "fcac", ["attic"], [[1, "dusk", "light low"]]
     )
     more = HistoryBin.of(
-        *(CONTRACT.federation, CONTRACT.digest, "fcac"), COARSE_S, START, 2, [1, 41], [0, 41], []
+        CONTRACT.federation, CONTRACT.digest, "fcac", COARSE_S, START, 2, [1, 41], [0, 41], []
     )
     for place, changed in enumerate(([*bins[:3], renamed], [*bins[:2], more, bins[3]])):
         folder = tmp_path / str(place)

@@ -41,8 +41,14 @@ MOVED_SHARE = 0.02
 LATER = {
     f"/{name}.js"
     for name in (
-        *("overview", "unusual", "histograms", "map"),
-        *("details", "clusters", "clients", "regimes"),
+        "overview",
+        "unusual",
+        "histograms",
+        "map",
+        "details",
+        "clusters",
+        "clients",
+        "regimes",
     )
 }
 """scripts that the page imports when it needs them, after the first picture"""

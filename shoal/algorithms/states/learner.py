@@ -437,8 +437,14 @@ class StateLearner:
         self._cut_blocks()
         with_level, kernels = self._view
         numbers = [
-            *(self.evaluated_at, self._next_evaluation, self._next_identity),
-            *(int(self.route), int(with_level), kernels, self._first, self.scale),
+            self.evaluated_at,
+            self._next_evaluation,
+            self._next_identity,
+            int(self.route),
+            int(with_level),
+            kernels,
+            self._first,
+            self.scale,
         ]
         return {
             "numbers": np.array(numbers, dtype=np.int64),

@@ -12,8 +12,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 NUMBERS: tuple[float | int, ...] = (
-    *(0, 1, -1, 2, 255, 256, 2**31, 2**53 - 1, 2**53, 2**63 - 1, 2**64 - 1, -(2**63)),
-    *(0.0, -0.0, 0.5, 1e-300, 1e154, 1e300, -1e300, math.inf, -math.inf, math.nan),
+    0,
+    1,
+    -1,
+    2,
+    255,
+    256,
+    2**31,
+    2**53 - 1,
+    2**53,
+    2**63 - 1,
+    2**64 - 1,
+    -(2**63),
+    0.0,
+    -0.0,
+    0.5,
+    1e-300,
+    1e154,
+    1e300,
+    -1e300,
+    math.inf,
+    -math.inf,
+    math.nan,
 )
 TEXTS = (
     "",

@@ -20,30 +20,24 @@ from tests.hostile.fuzzing.mutations import NUMBERS, TEXTS, changed_bytes, chang
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes
 
 PATHS = (
-    *(
-        "/",
-        "/v1/status",
-        "/v1/snapshot",
-        "/v1/snapshot?model=fcac",
-        "/v1/predict",
-        "/v1/predict?model=fcac",
-    ),
-    *(
-        "/readyz",
-        "/v1/privacy",
-        "/v1/clusters/0/name",
-        "/v1/clusters/0/name?model=fcac",
-        "/session",
-        "/page.js",
-    ),
-    *(
-        "/metrics",
-        "/livez",
-        "/page.css",
-        "/v1/openapi.json",
-        "/v1/clients",
-        "/v1/clusters/0/alerts",
-    ),
+    "/",
+    "/v1/status",
+    "/v1/snapshot",
+    "/v1/snapshot?model=fcac",
+    "/v1/predict",
+    "/v1/predict?model=fcac",
+    "/readyz",
+    "/v1/privacy",
+    "/v1/clusters/0/name",
+    "/v1/clusters/0/name?model=fcac",
+    "/session",
+    "/page.js",
+    "/metrics",
+    "/livez",
+    "/page.css",
+    "/v1/openapi.json",
+    "/v1/clients",
+    "/v1/clusters/0/alerts",
 )
 METHODS = (
     "GET",
@@ -60,29 +54,21 @@ METHODS = (
     "X",
 )
 HEADERS = (
-    *(
-        (b"content-type", b"application/json"),
-        (b"content-type", b"text/csv"),
-        (b"if-none-match", b'"x"'),
-    ),
-    *(
-        (b"accept", b"text/html"),
-        (b"accept-encoding", b"gzip"),
-        (b"authorization", b"Bearer x"),
-        (b"cookie", b"a=b; c"),
-    ),
-    *(
-        (b"origin", b"http://evil.example"),
-        (b"host", b"127.0.0.1:8765"),
-        (b"range", b"bytes=0-1"),
-        (b"etag", b"*"),
-    ),
-    *(
-        (b"x-forwarded-for", b"::1"),
-        (b"content-length", b"5"),
-        (b"sec-fetch-site", b"cross-site"),
-        (b"referer", b"\xff"),
-    ),
+    (b"content-type", b"application/json"),
+    (b"content-type", b"text/csv"),
+    (b"if-none-match", b'"x"'),
+    (b"accept", b"text/html"),
+    (b"accept-encoding", b"gzip"),
+    (b"authorization", b"Bearer x"),
+    (b"cookie", b"a=b; c"),
+    (b"origin", b"http://evil.example"),
+    (b"host", b"127.0.0.1:8765"),
+    (b"range", b"bytes=0-1"),
+    (b"etag", b"*"),
+    (b"x-forwarded-for", b"::1"),
+    (b"content-length", b"5"),
+    (b"sec-fetch-site", b"cross-site"),
+    (b"referer", b"\xff"),
 )
 BODIES: tuple[Any, ...] = (
     {"rows": [[20.0, 50.0], [21.5, 40.0]]},
