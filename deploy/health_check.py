@@ -104,7 +104,7 @@ def connected(port: int) -> socket.socket:
     import ssl  # noqa: PLC0415 - slow to load, and most containers need none
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # Its certificate names the server and not 127.0.0.1; nobody else can listen there.
+    # Its certificate names the server and not 127.0.0.1; no other machine can listen there.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context.wrap_socket(plain)

@@ -321,7 +321,7 @@ def _page(
     except PortInUse:
         if "port" in server.model_fields_set:
             raise
-        # Nobody has asked for this one: another run, or a demo, has it.
+        # The default port, which another run or a demo uses; no setting has asked for it.
         web = make(port=0)
         port = web.start()
     page = f"http://{server.host}:{port}/"

@@ -128,7 +128,7 @@ def plan_of_mqtt(broker: str, topic_filter: str, options: Mapping[str, Any]) -> 
         raise SettingsError(f"--mqtt {broker}: write HOST or HOST:PORT")
     settings: dict[str, Any] = {"host": host, "port": int(port or 0), **_written_form(options)}
     unread: dict[str, str] = {}
-    # The broker would otherwise queue messages for a session that nobody takes up again.
+    # The broker would otherwise queue messages for a session that is never resumed.
     connection = MqttSettings(**settings, session_s=1)
     messages = _from_mqtt(connection, topic_filter, options["seconds"], unread)
     if not messages:

@@ -100,7 +100,7 @@ def _checked_contract(
 ) -> ResolvedContract:
     """The contract, with those that the federation had before.
 
-    Raises `SettingsError` for one that cannot follow them, or that nobody has accepted; and as the
+    Raises `SettingsError` for one that cannot follow them, or that no operator has accepted; and as the
     log does.
     """
     agreed = config.contract

@@ -74,7 +74,8 @@ def run_queries(
             answers.append(record)
             answered.add(record.client)
             queries += is_new_query
-        # Whoever owes an answer gives it in its turn: a turn without any is the end.
+        # A client that has a query to answer answers it in its turn: a turn without answers is the
+        # last.
         if len(answers) == n_before:
             break
     return QueriesResult(server.snapshot(), queries, len(answered), answers)

@@ -165,7 +165,7 @@ def _is_federation_log(database: Database | Held) -> bool:
 
 @contextmanager
 def _unpublished(databases: Iterable[Database | Held]) -> Iterator[None]:
-    """Nobody publishes in a log of a federation until the block ends."""
+    """No process publishes in a log of a federation until the block ends."""
     with ExitStack() as stack:
         for database in databases:
             # To a log that no process has open nothing is published.

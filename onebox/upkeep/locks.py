@@ -1,8 +1,8 @@
 """Locks on databases against every process, of whatever version.
 
 SQLite's connections hold a lock on some bytes of a file as long as they have it open with a
-write-ahead log. Whoever gets the exclusive lock on these bytes knows that no process has the file
-open, and keeps all from opening it. It is a lock of an open file description (`F_OFD_SETLK`):
+write-ahead log. A process that gets the exclusive lock on these bytes knows that no other has the
+file open, and keeps all others from opening it. It is a lock of an open file description (`F_OFD_SETLK`):
 unlike those of a process, it is not lost when another descriptor of the file is closed.
 """
 

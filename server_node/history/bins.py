@@ -199,7 +199,7 @@ class Cells(SavedState):
             rows = grown.clients.searchsorted(clients)
             columns = grown.identities.searchsorted(identities)
         here = np.ix_(rows, columns)
-        # The copy above may be written to: nobody else has it yet.
+        # The copy above may be written to: no reader has it yet.
         grown.counts[here] = np.minimum(grown.counts[here] + readings, COUNT_MAX)
         return grown
 

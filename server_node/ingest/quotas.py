@@ -31,7 +31,7 @@ def _take_token(buckets: _Buckets, rate: float, record: Record) -> bool:
     tokens_max = rate * BURST_S
     now = record.timestamp_ms / 1000
     tokens, newest = buckets.get(record.partition, (tokens_max, now))
-    # The clock of a log may be set back: that must give nobody more records, nor take any away.
+    # The clock of a log may be set back: that must give no client more records, nor take any away.
     tokens = min(tokens_max, tokens + max(0.0, now - newest) * rate)
     is_within = tokens >= 1.0
     # A refused record costs nothing, or a client above its rate would stay refused for ever.

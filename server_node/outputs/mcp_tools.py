@@ -3,7 +3,7 @@
 Every GET operation in the server's OpenAPI document is a tool with the same parameters and the same
 answer, so that nothing is described twice; operations that change something are not among them.
 Source: the specification at modelcontextprotocol.io (tools), in the versions that the package mcp
-speaks.
+supports.
 """
 
 from __future__ import annotations
