@@ -185,7 +185,7 @@ class Run:
     def __init__(self, words: Sequence[object]) -> None:
         command = [sys.executable, "-m", "shoal", *map(str, words), "--json"]
         began = time.perf_counter()
-        # Files, not pipes: nothing reads them while the process runs, and a full pipe would stop it.
+        # Files, not pipes: nothing is read while the process runs, and a full pipe would stop it.
         with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as log:
             process = subprocess.Popen(command, stdout=output, stderr=log, env=ONE_THREAD)
             self._tree = Tree(process.pid)

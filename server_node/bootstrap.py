@@ -100,8 +100,8 @@ def _checked_contract(
 ) -> ResolvedContract:
     """The contract, with those that the federation had before.
 
-    Raises `SettingsError` for one that cannot follow them, or that no operator has accepted; and as the
-    log does.
+    Raises `SettingsError` for one that cannot follow them, or that no operator has accepted; and
+    as the log does.
     """
     agreed = config.contract
     record = latest(log, agreed.snapshots_topic).get(CONTRACT_KEY)

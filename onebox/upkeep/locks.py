@@ -2,8 +2,9 @@
 
 SQLite's connections hold a lock on some bytes of a file as long as they have it open with a
 write-ahead log. A process that gets the exclusive lock on these bytes knows that no other has the
-file open, and keeps all others from opening it. It is a lock of an open file description (`F_OFD_SETLK`):
-unlike those of a process, it is not lost when another descriptor of the file is closed.
+file open, and keeps all others from opening it. It is a lock of an open file description
+(`F_OFD_SETLK`): unlike those of a process, it is not lost when another descriptor of the file is
+closed.
 """
 
 from __future__ import annotations

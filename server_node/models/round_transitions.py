@@ -174,8 +174,8 @@ def time_out(rules: RoundRules, state: RoundState, moment: Moment) -> Transition
     none."""
     if state.participation.answered(state.round):
         return close_round(rules, state, "deadline", moment)
-    # Every client that was expected has missed this round. Otherwise clients that are gone for good would be
-    # expected for ever, and each round of the others would last until its deadline.
+    # Every client that was expected has missed this round. Otherwise clients that are gone for good
+    # would be expected for ever, and each round of the others would last until its deadline.
     missed = replace(
         state, participation=state.participation.closed(expected_clients(rules, state, moment), ())
     )
