@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 from typing import TYPE_CHECKING, Final
 
 from shoal.client_nodes.asleep import Asleep
@@ -30,6 +29,7 @@ from shoal.client_nodes.site_source import SiteSource
 from shoal.config.base import DAY_S, check_client_name
 from shoal.config.settings import Config
 from shoal.errors import InvalidState, LogUnavailable, SettingsError, ShoalError
+from shoal.files import allow_files
 from shoal.protocol.reading_faults import Rejected
 from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S
 from shoal.telemetry.events import log_event
@@ -535,12 +535,9 @@ def _can_be_client(name: str) -> bool:
 def _allow_files(clients_max: int) -> None:
     """Let the process open the files of so many clients. Raises `SettingsError` if it may not."""
     needed = FILES_EACH * clients_max + FILES_SPARE
-    soft, hard = getrlimit(RLIMIT_NOFILE)
-    if soft == RLIM_INFINITY or soft >= needed:
-        return
-    if hard != RLIM_INFINITY and hard < needed:
+    allowed = allow_files(needed)
+    if allowed < needed:
         raise SettingsError(
-            f"{clients_max} clients need {needed} open files, and this process may have {hard}:"
+            f"{clients_max} clients need {needed} open files, and this process may have {allowed}:"
             " raise the limit (`ulimit -Hn`, LimitNOFILE of systemd), or lower --clients-max"
         )
-    setrlimit(RLIMIT_NOFILE, (needed, hard))

@@ -11,6 +11,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 from typing import Any, Final
 
 from shoal.errors import CheckpointInUse, LogUnavailable, SettingsError, ShoalError
@@ -53,6 +54,18 @@ def write_secret(path: Path, content: bytes, *, replace: bool = False) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def allow_files(needed: int) -> int:
+    """Let this process have so many files open, or as many as it may; returns how many it can have
+    now, which may be more."""
+    soft, hard = getrlimit(RLIMIT_NOFILE)
+    if soft == RLIM_INFINITY:
+        return needed
+    if soft < needed:
+        soft = needed if hard == RLIM_INFINITY else min(needed, hard)
+        setrlimit(RLIMIT_NOFILE, (soft, hard))
+    return soft
 
 
 def make_private(path: Path) -> None:

@@ -22,7 +22,8 @@ from shoal.producers.files.line_protocol import Point, cells_of, is_comment, poi
 from shoal.producers.files.split import CLIENTS_MAX
 from shoal.producers.influx.endpoint import Endpoint, Write
 from shoal.producers.influx.settings import InfluxSettings, influx_settings
-from shoal.producers.kafka.ingest import KafkaBookmark, KafkaCounts
+from shoal.producers.kafka.bookmark import KafkaBookmark
+from shoal.producers.kafka.ingest import KafkaCounts
 from shoal.producers.kafka.record_reader import RecordReader
 from shoal.producers.messages import RejectedMessages
 from shoal.producers.publisher import ReadingsPublisher

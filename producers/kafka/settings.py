@@ -68,6 +68,20 @@ class KafkaSourceSettings(SourceSettings, BrokerAccess):
         description="field with the client that a message is from; none: all are of the client"
         " `--name`",
     )
+    clients_max: int = Field(
+        default=1000,
+        ge=1,
+        le=100_000,
+        description="most clients of one process, where messages name them; messages of others are"
+        " left out (`crowded`)",
+    )
+    group: str = Field(
+        default="",
+        max_length=255,
+        pattern=r"^[A-Za-z0-9._-]*$",
+        description="consumer group in which several processes on one machine, with one folder,"
+        " share the partitions; none: one process reads all",
+    )
     user_id: str = Field(
         default="",
         description="field with the person or device that a message is from, for `unit` of"

@@ -69,6 +69,11 @@ class KafkaSource(MessageSource):
                 "give --name CLIENT, or set client in [kafka] to the field that names the client"
                 " of a message"
             )
+        if settings.group and task.options["again"]:
+            raise SettingsError(
+                "--again is for one process that reads the whole topic: leave out group of [kafka]"
+                " for that start, with no other process of it running"
+            )
         # Loaded only by a producer that reads a topic.
         from shoal.producers.kafka.ingest import kafka_stream  # noqa: PLC0415 - topics
 

@@ -78,7 +78,7 @@ FORMATS: Final = {
         Format("helper", "shoal.helper_node.node:STATE_VERSION"),
         Format("producer: files", "shoal.producers.publisher:BookmarkState.version"),
         Format("producer: MQTT", "shoal.producers.mqtt.ingest:STATE_VERSION"),
-        Format("producer: Kafka", "shoal.producers.kafka.ingest:STATE_VERSION"),
+        Format("producer: Kafka", "shoal.producers.kafka.bookmark:STATE_VERSION"),
     ),
     "Parts of these states": (
         Format("fcac: nodes", "shoal.algorithms.fcac.art_network:NetworkState.version"),

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
@@ -242,15 +242,43 @@ def _message(topic: str, record_key: bytes | None, headers: Headers, value: byte
     return message
 
 
-def open_readings(config: Config, client: str, folder: Path | None = None) -> Log:
+def open_readings(
+    config: Config, client: str, folder: Path | None = None, brokers: Log | None = None
+) -> Log:
     """The log that a producer writes the topic `READINGS` of one client to.
 
-    `folder` replaces the folder of the settings, in which each client has one of its own. Raises as
-    `open_log` does.
+    `folder` replaces the folder of the settings, in which each client has one of its own.
+    `brokers`: those of [readings], where many clients use them over one connection; None: they are
+    opened. Raises as `open_log` does.
     """
     if not config.readings.address:
         return _in_folder(config, client, folder or config.readings_folder)
-    return _on_brokers(config, client, None)
+    return _on_brokers(config, client, None, brokers)
+
+
+@contextmanager
+def open_readings_brokers(config: Config) -> Iterator[Log | None]:
+    """The log of [readings] for many clients, closed at the end; None where their readings are in
+    folders. Raises as `open_log` does."""
+    if not config.readings.address:
+        yield None
+        return
+    with closing(open_log(config.readings)) as brokers:
+        yield BorrowedLog(brokers)
+
+
+class BorrowedLog(ForwardedLog):
+    """A `Log` that many use, and that another one closes."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    @contextmanager
+    def _using(self) -> Iterator[Log]:
+        yield self._log
+
+    def close(self) -> None:
+        """Nothing: others use it."""
 
 
 def open_client_log(
@@ -349,13 +377,13 @@ def _in_folder(config: Config, client: str, folder: Path, read_only: bool = Fals
     return log
 
 
-def _on_brokers(config: Config, client: str, local: Log | None) -> Log:
+def _on_brokers(config: Config, client: str, local: Log | None, brokers: Log | None = None) -> Log:
     topic = (
         config.readings.topic.replace(CLIENT, client)
         or f"{config.contract.federation}.{client}.{READINGS}"
     )
     try:
-        return SplitLog(open_log(config.readings), topic, local)
+        return SplitLog(brokers or open_log(config.readings), topic, local)
     except BaseException:
         if local is not None:
             local.close()

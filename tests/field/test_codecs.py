@@ -44,7 +44,7 @@ def test_a_source_stops_at_a_codec_that_is_not_installed_and_loses_nothing(
             ) as stop:
                 ingest.step()
             assert (stop.value.exit_code, stop.value.retriable) == (4, False)
-            assert ingest._bookmark.positions == {0: 0}, "the position is kept"
+            assert ingest.positions == {0: 0}, "the position is kept"
         with pytest.raises(MissingCodec):
             _from_kafka(log, "devices", 8.0, {})
     assert not counts.faults

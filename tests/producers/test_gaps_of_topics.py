@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from shoal.config.settings import load_config
-from shoal.producers.kafka.ingest import KafkaBookmark, KafkaCounts, KafkaIngest, SourceTopic
+from shoal.producers.kafka.bookmark import TopicBookmarks
+from shoal.producers.kafka.ingest import KafkaCounts, KafkaIngest, SourceTopic
 from shoal.producers.source_type import ProducerTask
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS, readings_settings
-from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.logs import open_readings
 from shoal.transports.base import Log, TopicSettings
 from shoal.transports.sqlite.log import SqliteLog
@@ -66,16 +66,14 @@ def opened(folder: Path, counts: KafkaCounts) -> Iterator[KafkaIngest]:
     task = ProducerTask(config, config.client.folder, {"name": "hall"}, False)
     with ExitStack() as stack:
         log: Log = stack.enter_context(closing(SqliteLog(folder / "devices.db", durable=False)))
-        bookmark = KafkaBookmark(
-            stack.enter_context(Checkpoint(folder / "producer.db", "the producer"))
-        )
+        bookmarks = TopicBookmarks(folder, "source", "devices")
 
         def open_log(client: str, text: str) -> Log:
             (config.client.folder / client).mkdir(parents=True, exist_ok=True)
             return open_readings(config, client, config.client.folder)
 
         topic = SourceTopic(log, "devices", "source")
-        yield stack.enter_context(closing(KafkaIngest(task, topic, bookmark, counts, open_log)))
+        yield stack.enter_context(closing(KafkaIngest(task, topic, bookmarks, counts, open_log)))
 
 
 def stored(

@@ -1,4 +1,4 @@
-"""The log on Kafka, by kafka-python, without consumer groups: positions belong to the reader.
+"""The log on Kafka, by kafka-python. It joins no consumer group: positions belong to the reader.
 
 Writing is bounded in memory, in order, and uses a new producer after any failure.
 """
