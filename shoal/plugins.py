@@ -6,13 +6,22 @@ A plug-in is found by name, and imported on first use.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache, cached_property
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any, Generic, TypeGuard, TypeVar
 
 from shoal.errors import SettingsError
 
 P = TypeVar("P")
+
+
+# Read once in a process: it opens a file of each installed package, whatever the group.
+_all_points = cache(entry_points)
+
+
+def points_of(group: str) -> EntryPoints:
+    """The entry points of a group that the installed packages have."""
+    return _all_points().select(group=group)
 
 
 class Plugins(Generic[P]):
@@ -80,7 +89,7 @@ class Plugins(Generic[P]):
         Raises `SettingsError` if there is none, or if two packages offer the same name.
         """
         installed: dict[str, EntryPoint] = {}
-        for point in entry_points(group=self.group):
+        for point in points_of(self.group):
             other = installed.setdefault(point.name, point)
             if other.value != point.value:
                 packages = (

@@ -38,7 +38,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[EntryPoin
     monkeypatch.syspath_prepend(str(tmp_path))
     points = [offered("red", "toy_colours:RED"), offered("blue", "toy_colours:BLUE")]
     monkeypatch.setattr(
-        plugins, "entry_points", lambda group: [point for point in points if point.group == group]
+        plugins, "points_of", lambda group: [point for point in points if point.group == group]
     )
     return points
 

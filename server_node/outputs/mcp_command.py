@@ -15,7 +15,6 @@ import click
 
 from shoal import __version__
 from shoal.errors import MissingExtra, SettingsError
-from shoal.server_node.outputs.web.access import read_token
 
 
 @click.command()
@@ -41,6 +40,9 @@ def mcp(url: str, token_file: Path | None) -> None:
         import anyio  # noqa: PLC0415 - an extra
 
         from shoal.server_node.outputs.mcp_tools import serve  # noqa: PLC0415 - needs the extra
+        from shoal.server_node.outputs.web.access import (  # noqa: PLC0415 - loads the page
+            read_token,
+        )
     except ImportError as missing:
         raise MissingExtra("`shoal mcp`", "mcp") from missing
     headers = {"User-Agent": f"shoal/{__version__}"}

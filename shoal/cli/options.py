@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from shoal.config.base import given_client_name
 from shoal.errors import SettingsError
 from shoal.text import counted
 
@@ -34,6 +33,8 @@ class ClientName(_TextParameter):
         text = value.strip()
         if not text:
             self.fail("the name of a client has at least one letter or digit", param, ctx)
+        from shoal.config.base import given_client_name  # noqa: PLC0415 - loads pydantic
+
         name = given_client_name(text)
         if name != text and "--json" not in sys.argv:
             click.echo(f"client {text!r} has the name {name}", err=True)

@@ -7,9 +7,9 @@ import hashlib
 import re
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from shoal.errors import SettingsError
@@ -52,6 +52,9 @@ class Table(BaseModel):
         frozen=True,
         allow_inf_nan=False,
         str_strip_whitespace=True,
+        # Made when a table is first checked: some never are, and a nested one is made within its
+        # table anyway.
+        defer_build=True,
     )
 
 
@@ -143,17 +146,12 @@ def resolve_paths(section: Section, file: Path) -> Section:
     return section.model_copy(update=paths)
 
 
-_NAME: Final = TypeAdapter(Name)
-"""made once: a host checks ten thousand names"""
-
-
 def check_client_name(name: str) -> str:
     """`name`, if it can be the name of a client: it is also a folder and a metric label. Raises
     `SettingsError`."""
-    try:
-        return _NAME.validate_python(name)
-    except ValidationError:
-        raise SettingsError(f"client name {name!r}: {NAME_FORMAT}") from None
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise SettingsError(f"client name {name!r}: {NAME_FORMAT}")
+    return name
 
 
 def client_name_of(text: str) -> str:

@@ -399,12 +399,7 @@ class Config(Settings):
 def load_config(path: Path) -> Config:
     """Read and check a federation file with its settings. Raises `SettingsError`."""
     tables = read_toml(path)
-    if set(tables) - set(SECTIONS):
-        known = (*SECTIONS, *source_sections())
-        if unknown := sorted(set(tables) - set(known)):
-            raise SettingsError(
-                f"{path}: unknown section [{unknown[0]}]; there are {', '.join(known)}"
-            )
+    _check_sections(tables, path)
     contract = parse_contract(tables, str(path))
     log = _addressed_section(LogSettings, tables, "log", path)
     client = _section(ClientSettings, tables, "client", path)
@@ -428,6 +423,18 @@ def load_config(path: Path) -> Config:
         sources=_source_settings(tables, contract, path),
         sinks=_sink_settings(sink_tables, path),
     )
+
+
+def _check_sections(tables: Mapping[str, object], path: Path) -> None:
+    """Raises `SettingsError` for a section that is none of the fixed ones and no source's."""
+    unknown = []
+    for name in sorted(set(tables) - set(SECTIONS)):
+        # Only this source is imported: all of them take as long as all settings.
+        if name not in SOURCES.names() or SOURCES.load(name).settings is None:
+            unknown.append(name)
+    if unknown:
+        known = ", ".join((*SECTIONS, *source_sections()))
+        raise SettingsError(f"{path}: unknown section [{unknown[0]}]; there are {known}")
 
 
 def _split_events(tables: Mapping[str, object]) -> tuple[object, dict[str, object]]:

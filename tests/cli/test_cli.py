@@ -23,6 +23,7 @@ from shoal.cli.main import EXIT_CODES, GROUP, SECTIONS, VARIABLE, _load
 from shoal.cli.main import shoal as group
 from shoal.config.contract import load_contract
 from shoal.config.settings import load_config
+from tests.federation_text import federation_text
 from tests.forked_python import ForkedPython
 
 Shoal = Callable[..., subprocess.CompletedProcess[str]]
@@ -64,19 +65,57 @@ def test_the_help_imports_no_command() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert ended.stdout.splitlines()[-1].split() == ["shoal.cli", "shoal.cli.main", "shoal.errors"]
+    assert ended.stdout.splitlines()[-1].split() == [
+        "shoal.cli",
+        "shoal.cli.main",
+        "shoal.errors",
+        "shoal.plugins",
+    ]
 
 
-def test_a_check_of_settings_loads_neither_logs_nor_messages_nor_an_algorithm() -> None:
-    """They are nearly a third of what it takes to load the command with them."""
-    program = "import sys, shoal.cli.check; print(*sys.modules)"
+@pytest.mark.parametrize(
+    ("sections", "not_loaded"),
+    [
+        ({}, ("shoal.runtime.logs", "shoal.protocol.messages", "shoal.producers")),
+        (
+            {"mqtt": {"host": "127.0.0.1"}},
+            ("shoal.producers.files.source", "shoal.producers.influx", "shoal.producers.kafka"),
+        ),
+    ],
+)
+def test_a_check_loads_no_log_no_message_and_no_algorithm_or_source_that_the_file_does_not_name(
+    sections: dict[str, dict[str, str]], not_loaded: tuple[str, ...], tmp_path: Path
+) -> None:
+    """They are half of what it takes to load the command with them."""
+    file = tmp_path / "plant.toml"
+    file.write_text(federation_text(**sections), encoding="utf-8")
+    program = (
+        "import atexit, sys; from shoal.cli.main import main; sys.argv[1:1] = ['check']\n"
+        "atexit.register(lambda: print(*sys.modules))\n"
+        "main()\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program, file], capture_output=True, text=True, check=True
+    )
+    loaded = set(ended.stdout.splitlines()[-1].split())
+    assert "shoal.algorithms.fcac" in loaded
+    assert ("shoal.producers.mqtt.source" in loaded) == ("mqtt" in sections)
+    # `np.unique` loads NumPy's masked arrays.
+    never = ("numpy.ma.", "shoal.algorithms.density_tree")
+    assert not {name for name in loaded if name.startswith((*never, *not_loaded))}
+
+
+def test_neither_privacy_nor_mcp_loads_a_node_or_the_page() -> None:
+    program = (
+        "import sys, shoal.onebox.audit.audit_command, shoal.server_node.outputs.mcp_command\n"
+        "import shoal.cli.privacy; print(*sys.modules)"
+    )
     ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     loaded = set(ended.stdout.split())
-    assert "shoal.cli.check" in loaded
-    for module in ("runtime.logs", "protocol.messages", "algorithms.density_tree.server"):
-        assert f"shoal.{module}" not in loaded
+    assert "shoal.config.privacy_report" in loaded
+    assert not loaded & {"shoal.client_nodes.node", "shoal.server_node.node", "starlette"}
 
 
 @pytest.mark.parametrize(("given", "threads"), [(None, "1"), ("2", "2")])
@@ -398,7 +437,7 @@ EXTRAS = (
     "onnx",
 )
 EXTRAS += ("pyspark", "numba", "cryptography", "quixstreams", "pandas", "river", "lz4")
-NEEDING = {"demo", "mcp", "run", "replay", "privacy audit"}
+NEEDING = {"demo", "run", "replay", "mcp", "privacy audit"}
 """commands that are not available without any extra"""
 
 
@@ -408,6 +447,7 @@ import sys
 sys.modules.update(dict.fromkeys({EXTRAS!r}))
 import click
 from shoal.cli.main import shoal
+from shoal.errors import MissingExtra
 from shoal.producers.files.tables import open_table
 def each(command, name):
     if "Not available" in str(command.help):
@@ -417,6 +457,11 @@ def each(command, name):
     for inner in command.list_commands(click.Context(command)):
         each(command.get_command(click.Context(command), inner), f"{{name}} {{inner}}".strip())
 each(shoal, "")
+for arguments in (["mcp"], ["privacy", "audit"]):
+    try:
+        shoal(arguments, standalone_mode=False)
+    except MissingExtra:
+        print(*arguments)
 """
     ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError
-from shoal.onebox.audit import audit_command
+from shoal.onebox.audit import audit_command, audits
 from shoal.onebox.audit.audit_command import audit
 from tests.federation_text import federation_text
 from tests.privacy.audited import audited_config, fix_noise, leave_empty_cells_without_noise
@@ -108,7 +108,7 @@ def test_the_federations_that_come_with_shoal_have_counts_rows_rounds_and_users(
 def test_the_folder_of_the_federation_file_is_not_touched(
     counted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit_command, "REJECTED_WINDOWS", 2)
+    monkeypatch.setattr(audits, "REJECTED_WINDOWS", 2)
     CliRunner().invoke(
         audit, ["--config", str(counted), "--trials", "10", "--kills", "0"], catch_exceptions=False
     )

@@ -61,7 +61,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         return [*entry_points(group=group), *added]
 
-    monkeypatch.setattr(plugins, "entry_points", all_points)
+    monkeypatch.setattr(plugins, "points_of", all_points)
     modes = Plugins("shoal.privacy", "privacy mode", base._is_mode, "a subclass of PrivacyMode")
     monkeypatch.setattr(base, "_MODES", modes)
 

@@ -103,7 +103,7 @@ def _in_group(identity: Ints, mass: Floats, here: Bools) -> list[int]:
     """The known identities with mass in a group, the one with most of it first; of equal ones the
     older one."""
     shares = {}
-    for number in np.unique(identity[here]).tolist():
+    for number in sorted(set(identity[here].tolist())):
         share = float(mass[here & (identity == number)].sum())
         if number >= 0 and share > 0.0:
             shares[number] = share
