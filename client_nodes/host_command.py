@@ -28,6 +28,7 @@ from shoal.kernels.forms import PROCESS
 from shoal.runtime.service import Heartbeat, run, stopped_by_signals
 from shoal.telemetry.events import log_event, start_logging
 from shoal.telemetry.export import exported_signals, exporting, leave_the_machine
+from shoal.telemetry.resource import Telemetry
 from shoal.transports import check_installed
 
 if TYPE_CHECKING:
@@ -137,5 +138,6 @@ def _shown_metrics(config: Config, heartbeat: Heartbeat) -> Iterator[HostMetrics
         serve(settings.metrics_host, settings.metrics_port, metrics.registry, heartbeat)
         address = f"http://{settings.metrics_host}:{settings.metrics_port}/metrics"
         log_event("metrics_served", address=address)
-    with exporting(metrics.registry, "host", {"shoal.federation": config.contract.federation}):
+    resource = {"shoal.federation": config.contract.federation}
+    with exporting("host", Telemetry(metrics.registry, resource)):
         yield metrics

@@ -49,6 +49,8 @@ from shoal.server_node.report.clusters import whole_percents
 from shoal.server_node.report.status import StatusBoard
 from shoal.server_node.report.types import Clustering
 from shoal.telemetry.events import start_logging
+from shoal.telemetry.export import exporting
+from shoal.telemetry.resource import Telemetry
 from shoal.text import counted
 from shoal.transports import open_log
 from shoal.transports.base import Log
@@ -303,8 +305,10 @@ def _live_lines(
 def _page(
     config: Config, board: StatusBoard, registry: CollectorRegistry, options: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Serve the live page while the context is open; its address."""
+    """Serve the live page, and export metrics and spans where variables say so, while the context
+    is open; the address of the page."""
     server = config.server
+    resource = {"shoal.federation": config.contract.federation}
     history = HistoryReader(server.folder / HISTORY_FILE)
     make = partial(
         page_server,
@@ -330,7 +334,8 @@ def _page(
         PROCESS.on_slow = partial(click.echo, err=True)
         if sys.stdout.isatty() and not options["as_json"] and not options["no_browser"]:
             webbrowser.open(page)
-        yield page
+        with exporting("run", Telemetry(registry, resource)):
+            yield page
     finally:
         web.stop()
 

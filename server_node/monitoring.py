@@ -40,6 +40,7 @@ from shoal.server_node.report.status import ClientStatus, newest_clients
 from shoal.server_node.spans import ServerSpans
 from shoal.telemetry.events import log_event
 from shoal.telemetry.metrics import ServerMetrics
+from shoal.telemetry.spans import SPANS, SpanReceivers
 
 CLIENTS_LABELLED_MAX = 1000
 """clients and regions that have metrics of their own"""
@@ -239,8 +240,9 @@ class ServerMonitoring:
         metrics: ServerMetrics,
         contract: ResolvedContract,
         client_names: Mapping[str, str] | None = None,
+        spans: SpanReceivers = SPANS,
     ) -> None:
-        """`client_names`: those that owners gave, by client."""
+        """`client_names`: those that owners gave, by client. `spans` get what took how long."""
         self._contract = contract
         self._metrics = metrics
         self._algorithms = {
@@ -251,7 +253,7 @@ class ServerMonitoring:
         """models whose memory is too small for the clusters that there are"""
         self._made_at: defaultdict[str, list[float]] = defaultdict(list)
         """model -> when the updates were made that no snapshot shows yet"""
-        self._spans = ServerSpans()
+        self._spans = ServerSpans(spans)
         self._waiting: set[str] = set()
         """models with an open round"""
         self._labelled: set[str] = set()

@@ -30,6 +30,7 @@ from shoal.server_node.report.status import StatusBoard
 from shoal.telemetry.events import log_event, start_logging
 from shoal.telemetry.export import exporting
 from shoal.telemetry.metrics import ServerMetrics
+from shoal.telemetry.resource import Telemetry
 from shoal.transports import check_installed, open_log
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def server(
     federation = {"shoal.federation": config.contract.federation}
     with (
         stopped_by_signals() as stop,
-        exporting(metrics.registry, "server", federation),
+        exporting("server", Telemetry(metrics.registry, federation)),
         _page(page_server, config, board, metrics),
     ):
         run(build, stop, until_idle, on_step=on_step)

@@ -11,7 +11,7 @@ from collections import defaultdict
 
 from shoal.server_node.ingest.outcome import IngestOutcome
 from shoal.server_node.models.base import PublishedSnapshot, RoundClosed
-from shoal.telemetry.spans import SPANS, Attribute, Span
+from shoal.telemetry.spans import Attribute, Span, SpanReceivers
 
 UPDATES_MAX = 200
 """updates of one snapshot that have spans of their own, the first ones"""
@@ -20,7 +20,8 @@ UPDATES_MAX = 200
 class ServerSpans:
     """Collects what a snapshot will show, and ends its spans once it is published."""
 
-    def __init__(self) -> None:
+    def __init__(self, receivers: SpanReceivers) -> None:
+        self._receivers = receivers
         self._updates: defaultdict[str, list[Span]] = defaultdict(list)
         """model -> spans of the updates that no snapshot shows yet"""
         self._absorbed_at: dict[str, float] = {}
@@ -30,7 +31,7 @@ class ServerSpans:
 
     def absorbed(self, ingested: IngestOutcome) -> None:
         """An update is absorbed."""
-        if not SPANS.wanted:
+        if not self._receivers.wanted:
             return
         self._absorbed_at.setdefault(ingested.model, ingested.at)
         spans = self._updates[ingested.model]
@@ -39,12 +40,12 @@ class ServerSpans:
 
     def rejected(self, ingested: IngestOutcome) -> None:
         """An update is rejected, and so is part of no snapshot."""
-        if SPANS.wanted:
-            SPANS.end(_update_span(ingested))
+        if self._receivers.wanted:
+            self._receivers.end(_update_span(ingested))
 
     def round_closed(self, closed: RoundClosed, now: float) -> None:
         """The answers of a round are combined."""
-        if not SPANS.wanted:
+        if not self._receivers.wanted:
             return
         attributes: dict[str, Attribute] = {
             "shoal.model": closed.model,
@@ -58,7 +59,7 @@ class ServerSpans:
 
     def published(self, published: PublishedSnapshot) -> None:
         """A snapshot is published: its trace is complete."""
-        if not SPANS.wanted:
+        if not self._receivers.wanted:
             return
         snapshot = published.snapshot
         parts = self._updates.pop(snapshot.model, [])
@@ -75,7 +76,7 @@ class ServerSpans:
             "shoal.snapshot.nodes": snapshot.nodes,
         }
         start = min((part.start for part in parts), default=snapshot.made_at)
-        SPANS.end(Span("snapshot", start, snapshot.made_at, attributes, parts))
+        self._receivers.end(Span("snapshot", start, snapshot.made_at, attributes, parts))
 
 
 def _update_span(ingested: IngestOutcome) -> Span:

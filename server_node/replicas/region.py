@@ -17,6 +17,7 @@ from shoal.server_node.replicas.state_store import Store, load_state, save_state
 from shoal.server_node.replicas.timers import Timers
 from shoal.telemetry.events import log_event
 from shoal.telemetry.metrics import ServerMetrics
+from shoal.telemetry.spans import SpanReceivers
 from shoal.transports.base import Record
 
 
@@ -33,7 +34,10 @@ class Region:
         for name, model in resolved.models.items():
             key = config.contract.update_key(name)
             self.models[key] = RegionModel(config, resolved, model, log_identity)
-        self._monitoring = ServerMonitoring(ServerMetrics(), resolved)
+        self.metrics = ServerMetrics()
+        self.spans = SpanReceivers()
+        """its own: a replica exports those of each region as of its federation"""
+        self._monitoring = ServerMonitoring(self.metrics, resolved, spans=self.spans)
         self._sign = snapshot_signer(config)
 
     def absorb(self, record: Record, store: Store, timers: Timers) -> Sequence[OutboxRecord]:

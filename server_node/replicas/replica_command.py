@@ -25,6 +25,8 @@ from shoal.server_node.replicas.region_model import RegionModel
 from shoal.server_node.replicas.state_store import CHANGELOG_RECORD_BYTES_MAX
 from shoal.server_node.replicas.timers import Timers
 from shoal.telemetry.events import log_event, start_logging
+from shoal.telemetry.export import exporting
+from shoal.telemetry.resource import Telemetry
 from shoal.transports import check_installed, open_log
 from shoal.transports.base import Log, TopicSettings, beginning, latest
 
@@ -78,7 +80,15 @@ def replica(files: tuple[Path, ...], name: str, as_json: bool, verbose: bool) ->
             regions[config.contract.updates_topic] = region
             models += region.models.values()
     timers = Timers(models, lambda: open_log(log_settings))
-    with timers.running():
+    exported = []
+    for region in regions.values():
+        # Two replicas have numbers of one region, each of what it absorbed itself.
+        resource = {
+            "shoal.federation": region.config.contract.federation,
+            "service.instance.id": name,
+        }
+        exported.append(Telemetry(region.metrics.registry, resource, region.spans))
+    with timers.running(), exporting("replica", *exported):
         run_replica(regions, configs[0].replica, name, timers)
     log_event("stopped", models=len(models))
 

@@ -7,14 +7,12 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from shoal.errors import MissingExtra
 from shoal.telemetry.events import log_event
-
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
+from shoal.telemetry.resource import Telemetry
 
 Signal = Literal["metrics", "traces"]
 SIGNALS: Final[tuple[Signal, ...]] = ("metrics", "traces")
@@ -57,14 +55,12 @@ def leave_the_machine(environment: Mapping[str, str] | None = None) -> bool:
 
 
 @contextmanager
-def exporting(
-    registry: CollectorRegistry, process: str, attributes: Mapping[str, str]
-) -> Iterator[None]:
-    """Export the metrics of this registry and the spans of this process while the context is open.
+def exporting(process: str, *federations: Telemetry) -> Iterator[None]:
+    """Export the metrics and spans of the federations of this process while the context is open.
 
-    `process`: client, host or server, in the name of the service unless a variable has one;
-    `attributes` of the resource beside it. Without the package it is said, and nothing is exported:
-    variables of a whole machine must not stop a process.
+    `process`: client, host, replica, run or server, in the name of the service unless a variable
+    has one. Without the package it is said, and nothing is exported: variables of a whole machine
+    must not stop a process.
     """
     signals = exported_signals()
     if not signals:
@@ -80,7 +76,7 @@ def exporting(
         log_event("telemetry_not_exported", logging.WARNING, reason=str(missing))
         yield
         return
-    export = Export(registry, process, attributes, signals)
+    export = Export(process, federations, signals)
     log_event("telemetry_exported", signals=", ".join(signals))
     try:
         yield

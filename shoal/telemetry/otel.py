@@ -21,7 +21,8 @@ from prometheus_client.samples import Sample
 from shoal import __version__
 from shoal.errors import MissingExtra
 from shoal.telemetry.events import log_event
-from shoal.telemetry.spans import SPANS, Span
+from shoal.telemetry.resource import Telemetry
+from shoal.telemetry.spans import Span, SpanReceivers
 
 try:
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -65,30 +66,29 @@ class Export:
     """Exports until it is closed: spans as they end, metrics at an interval and at the end."""
 
     def __init__(
-        self,
-        registry: CollectorRegistry,
-        process: str,
-        attributes: Mapping[str, str],
-        signals: Sequence[str],
+        self, process: str, federations: Sequence[Telemetry], signals: Sequence[str]
     ) -> None:
         _report_failures_to(_Failures(logging.WARNING))
-        resource = _resource(process, attributes)
+        resources = [_resource(process, federation.attributes) for federation in federations]
         self._metrics = None
         if "metrics" in signals:
-            self._metrics = _PeriodicMetrics(registry, resource)
-        self._traces = None
+            registries = [federation.registry for federation in federations]
+            self._metrics = _PeriodicMetrics(list(zip(registries, resources, strict=True)))
+        self._traces: list[_Traces] = []
+        self._processor = None
         if "traces" in signals:
-            self._traces = TracerProvider(resource=resource)
-            self._traces.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-            self._tracer = self._traces.get_tracer("shoal", __version__)
-            SPANS.add(self._pass_on)
+            # One for all: each would have a thread, and a connection of its own.
+            self._processor = BatchSpanProcessor(OTLPSpanExporter())
+            for federation, resource in zip(federations, resources, strict=True):
+                self._traces.append(_Traces(federation.spans, resource, self._processor))
 
     def close(self) -> None:
         """Export what is left, and stop; what does not arrive within `LAST_EXPORT_S` is lost."""
         ends: list[Callable[[], None]] = []
-        if self._traces is not None:
-            SPANS.remove(self._pass_on)
-            ends.append(self._traces.shutdown)
+        for traces in self._traces:
+            traces.close()
+        if self._processor is not None:
+            ends.append(self._processor.shutdown)
         if self._metrics is not None:
             ends.append(self._metrics.close)
         # Daemons: the end of the process waits for none that still tries.
@@ -100,6 +100,24 @@ class Export:
             thread.join(max(0.0, until - time.monotonic()))
         # What still tries fails after the end: that is no event of this process any more.
         _report_failures_to(logging.NullHandler())
+
+
+class _Traces:
+    """Passes the spans of one federation on to the exporter, as those of its resource."""
+
+    def __init__(
+        self, spans: SpanReceivers, resource: Resource, processor: BatchSpanProcessor
+    ) -> None:
+        # It ends with the others, in time.
+        provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        provider.add_span_processor(processor)
+        self._tracer = provider.get_tracer("shoal", __version__)
+        self._spans = spans
+        spans.add(self._pass_on)
+
+    def close(self) -> None:
+        """Pass on no more."""
+        self._spans.remove(self._pass_on)
 
     def _pass_on(self, span: Span) -> None:
         self._record(span, None)
@@ -117,11 +135,10 @@ class Export:
 
 
 class _PeriodicMetrics:
-    """Exports the metrics of a registry from a thread of its own."""
+    """Exports the metrics of registries, each of a resource, from a thread of its own."""
 
-    def __init__(self, registry: CollectorRegistry, resource: Resource) -> None:
-        self._registry = registry
-        self._resource = resource
+    def __init__(self, registries: Sequence[tuple[CollectorRegistry, Resource]]) -> None:
+        self._registries = registries
         self._exporter = OTLPMetricExporter()
         self._start = time.time_ns()
         interval_ms = float(os.environ.get("OTEL_METRIC_EXPORT_INTERVAL") or INTERVAL_MS)
@@ -146,9 +163,12 @@ class _PeriodicMetrics:
 
     def _data(self) -> MetricsData:
         now = time.time_ns()
-        metrics = list(metrics_of(self._registry, self._start, now))
-        scope = ScopeMetrics(SCOPE, metrics, "")
-        return MetricsData([ResourceMetrics(self._resource, [scope], "")])
+        of_resources = []
+        for registry, resource in self._registries:
+            metrics = list(metrics_of(registry, self._start, now))
+            scope = ScopeMetrics(SCOPE, metrics, "")
+            of_resources.append(ResourceMetrics(resource, [scope], ""))
+        return MetricsData(of_resources)
 
 
 def metrics_of(registry: CollectorRegistry, start: int, now: int) -> Iterator[Metric]:

@@ -25,13 +25,20 @@ from tests.kafka_broker import Broker
 
 @pytest.mark.parametrize("number", [2, pytest.param(4, marks=pytest.mark.integration)])
 def test_regions_publish_the_same_bits_whichever_replicas_are_killed_started_and_stopped_under_load(
-    quix_streams: None, kafka_bootstrap: str, memory_folder: Path, number: int
+    quix_streams: None,
+    kafka_bootstrap: str,
+    memory_folder: Path,
+    number: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    collector = pytest.importorskip("tests.telemetry.collector").Collector()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
     regions = make_regions(memory_folder, kafka_bootstrap, number=number, readings_each=400)
     part = -(-regions[0].total // 4)  # the last part is a little smaller
     first = replica(regions, "first")
     processes = [first]
     with (
+        closing(collector),
         killed_on_exit(processes),
         closing(Committed(kafka_bootstrap, regions)) as committed,
         closing(open_log(regions[0].config.log)) as log,
@@ -71,6 +78,14 @@ def test_regions_publish_the_same_bits_whichever_replicas_are_killed_started_and
         assert {message.value for message in seen if message.key != CONTRACT_KEY} == set(expected)
     rejected = all_records(regions[0].config.log.address, regions[0].config.contract.rejected_topic)
     assert len({record.key for record in rejected}) == 4
+    exported = collector.resources()
+    assert {resource["service.name"] for resource in exported} == {"shoal-replica"}
+    assert {resource["service.instance.id"] for resource in exported} == {"first"}
+    federations = [region.config.contract.federation for region in regions]
+    assert [resource["shoal.federation"] for resource in exported] == federations
+    spans = collector.spans_of_resources()
+    traced = {resource["shoal.federation"] for resource, span in spans if span.name == "snapshot"}
+    assert traced == set(federations)
 
 
 @pytest.mark.integration

@@ -3,70 +3,30 @@ snapshot."""
 
 from __future__ import annotations
 
-import gzip
 import json
 import logging
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
 from shoal.client_nodes.client_command import make_metrics
 from shoal.config.sections import ClientSettings
+from shoal.onebox.run_command import run_command
+from shoal.producers.init_command import init_command
 from shoal.telemetry.export import exported_signals, exporting, leave_the_machine
 from shoal.telemetry.metrics import ServerMetrics
-from shoal.telemetry.spans import SPANS, Span
+from shoal.telemetry.resource import Telemetry
+from shoal.telemetry.spans import SPANS, Span, SpanReceivers
 from tests.hostile.attacked_rounds import AttackedRounds, step_all
 from tests.server_node.server_fixture import ServerFixture
 from tests.small_plant import an_update
 
 pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed")
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-
-REQUESTS = {"/v1/metrics": ExportMetricsServiceRequest, "/v1/traces": ExportTraceServiceRequest}
-
-
-class Collector:
-    """An OTLP/HTTP receiver on the loopback that keeps what it is sent."""
-
-    def __init__(self) -> None:
-        self.received: dict[str, list[Any]] = {path: [] for path in REQUESTS}
-        collector = self
-
-        class Answer(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                if self.headers.get("Content-Encoding") == "gzip":
-                    body = gzip.decompress(body)
-                collector.received[self.path].append(REQUESTS[self.path].FromString(body))
-                self.send_response(200)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-                """Nothing on the terminal."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
-        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-
-    def metrics(self) -> dict[str, Any]:
-        """name -> metric, of the newest request."""
-        resource = self.received["/v1/metrics"][-1].resource_metrics[0]
-        return {metric.name: metric for metric in resource.scope_metrics[0].metrics}
-
-    def spans(self) -> list[Any]:
-        found: list[Any] = []
-        for request in self.received["/v1/traces"]:
-            for resource in request.resource_spans:
-                for scope in resource.scope_spans:
-                    found += scope.spans
-        return found
+from tests.telemetry.collector import Collector, attributes_of
 
 
 @pytest.fixture
@@ -74,16 +34,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     receiver = Collector()
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
     yield receiver
-    receiver.server.shutdown()
-    receiver.server.server_close()
-
-
-def attributes_of(span: Any) -> dict[str, Any]:
-    found = {}
-    for attribute in span.attributes:
-        kind = attribute.value.WhichOneof("value")
-        found[attribute.key] = getattr(attribute.value, kind)
-    return found
+    receiver.close()
 
 
 def shown(registry: CollectorRegistry) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -109,7 +60,7 @@ def test_a_collector_gets_the_numbers_of_prometheus_and_a_trace_of_each_snapshot
     metrics = ServerMetrics()
     fixture.send(an_update(fixture.contract), an_update(fixture.contract, "cellar"))
     fixture.publish(("rooms", b"no update", ()))
-    with exporting(metrics.registry, "server", {"shoal.federation": "plant"}):
+    with exporting("server", Telemetry(metrics.registry, {"shoal.federation": "plant"})):
         with fixture.server(metrics=metrics) as server:
             while server.step():
                 pass
@@ -156,6 +107,37 @@ def test_a_collector_gets_the_numbers_of_prometheus_and_a_trace_of_each_snapshot
     assert (rejected.name, rejected.parent_span_id) == ("update", b"")
 
 
+def test_a_replica_exports_each_of_its_regions_as_of_its_federation(collector: Collector) -> None:
+    north, south = (
+        Telemetry(ServerMetrics().registry, {"shoal.federation": name}, SpanReceivers())
+        for name in ("north", "south")
+    )
+    with exporting("replica", north, south):
+        south.spans.end(Span("snapshot", 1.0, 2.0))
+    assert [resource["shoal.federation"] for resource in collector.resources()] == [
+        "north",
+        "south",
+    ]
+    ((resource, span),) = collector.spans_of_resources()
+    assert (resource["service.name"], resource["shoal.federation"]) == ("shoal-replica", "south")
+    assert span.name == "snapshot"
+
+
+def test_a_run_exports_its_metrics_and_traces(
+    collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SHOAL_SERVER_PORT", "0")
+    Path("a.csv").write_text("warm,wet\n" + "20.5,40\n21.5,60\n" * 30, encoding="utf-8")
+    commands = CliRunner()
+    assert commands.invoke(init_command, ["a.csv", "--public"]).exit_code == 0
+    assert commands.invoke(run_command, ["a.toml", "a.csv", "--no-wait"]).exit_code == 0
+    (resource,) = collector.resources()
+    assert (resource["service.name"], resource["shoal.federation"]) == ("shoal-run", "a")
+    assert collector.metrics()["shoal_updates_total"].sum.data_points
+    assert "snapshot" in {span.name for span in collector.spans()}
+
+
 def test_the_trace_of_a_snapshot_has_the_round_that_it_closes(tmp_path: Path) -> None:
     site = AttackedRounds(tmp_path)
     ended: list[Span] = []
@@ -178,7 +160,7 @@ def test_a_collector_that_is_away_is_said_and_ends_no_process(
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(logging.getLogger("shoal"), "propagate", True)
-    with exporting(ServerMetrics().registry, "server", {}):
+    with exporting("server", Telemetry(ServerMetrics().registry, {})):
         SPANS.end(Span("snapshot", 1.0, 2.0))
     names = [record.getMessage() for record in caplog.records]
     assert set(names) == {"telemetry_export_failed"}
@@ -224,7 +206,7 @@ def test_a_protocol_that_is_not_exported_is_said_and_stops_nothing(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
     monkeypatch.setattr(logging.getLogger("shoal"), "propagate", True)
-    with exporting(CollectorRegistry(), "server", {}):
+    with exporting("server", Telemetry(CollectorRegistry(), {})):
         pass
     (record,) = caplog.records
     assert record.getMessage() == "telemetry_not_exported"
