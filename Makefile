@@ -82,8 +82,8 @@ image: ## the container image of every process: `make image IMAGE=name:tag`
 docs: $(VENV)/.docs ## the documentation site in site/: warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-release: $(VENV)/.release ## sdist, wheel, notes, bill of materials and signed checksums in dist/: `make release KEY=FILE` or `RELEASE=--draft`
-	$(BIN)/python deploy/release.py $(if $(KEY),--key $(KEY)) $(RELEASE)
+release: $(VENV)/.release ## sdist, wheel, notes, bill of materials and signed checksums in dist/: `make release KEY=FILE PROJECT_URL=URL` or `RELEASE=--draft`
+	$(BIN)/python deploy/release.py $(if $(KEY),--key $(KEY)) $(if $(PROJECT_URL),--url $(PROJECT_URL)) $(RELEASE)
 
 kafka-start: ## run Apache Kafka on this machine, 127.0.0.1:9092 (needs Java 17 and Maven)
 	@$(PYTHON) deploy/kafka/broker.py start

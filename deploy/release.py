@@ -2,7 +2,7 @@
 """Builds a release into dist/: sdist and wheel, notes, bill of materials, signed checksums. It
 publishes nothing.
 
-    release.py [--key FILE] [--out DIR] [--draft]
+    release.py [--key FILE] [--url URL] [--out DIR] [--draft]
 
 Sdist and wheel are built twice from the last commit, in two folders, and must have equal bytes. The
 wheel is installed into an empty environment, in which the commands and examples of the README run;
@@ -125,6 +125,21 @@ def normalised(archive: bytes, moment: int) -> bytes:
     return gzip.compress(packed.getvalue(), mtime=moment)
 
 
+def with_urls(project: str, url: str, version: str) -> str:
+    """pyproject.toml with the links of the package, all made from the address of the repository."""
+    address = url.rstrip("/")
+    if not re.fullmatch(r"https://[\w.-]+(/[\w.-]+)+", address):
+        raise ReleaseError(f"--url {url}: give the https address of the repository")
+    pages = f"{address}/blob/v{version}"
+    return (
+        f"{project}\n[project.urls]\n"
+        f'Homepage = "{address}"\n'
+        f'Documentation = "{pages}/docs/index.md"\n'
+        f'Changelog = "{pages}/CHANGELOG.md"\n'
+        f'Issues = "{address}/issues"\n'
+    )
+
+
 def run(*words: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:
     """Run a program; `more` are keywords of `subprocess.run`.
 
@@ -138,8 +153,9 @@ def run(*words: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:
     return ended
 
 
-def build(out: Path, moment: int) -> list[Path]:
-    """Sdist and wheel of the last commit in `out`, from a copy of its own."""
+def build(out: Path, moment: int, url: str) -> list[Path]:
+    """Sdist and wheel of the last commit in `out`, from a copy of its own; without `url` the
+    package has no links."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "shoal"
         source.mkdir()
@@ -148,6 +164,10 @@ def build(out: Path, moment: int) -> list[Path]:
         ).stdout
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
             archive.extractall(source, filter="data")
+        if url:
+            project = source / "pyproject.toml"
+            text = with_urls(project.read_text("utf-8"), url, version_of(source))
+            project.write_text(text, "utf-8")
         environment = os.environ | {
             "SOURCE_DATE_EPOCH": str(moment),
             "PYTHONDONTWRITEBYTECODE": "1",
@@ -219,7 +239,7 @@ def sign(sums: Path, key: Path) -> None:
     )
 
 
-def release(out: Path, key: Path | None, *, draft: bool) -> list[Path]:
+def release(out: Path, key: Path | None, url: str = "", *, draft: bool) -> list[Path]:
     """Make the release in an empty folder; its files. Raises `ReleaseError`."""
     version = version_of()
     notes = notes_of((ROOT / "CHANGELOG.md").read_text("utf-8"), version, draft=draft)
@@ -236,8 +256,8 @@ def release(out: Path, key: Path | None, *, draft: bool) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     moment = int(run("git", "log", "-1", "--format=%ct", cwd=ROOT).stdout)
     with tempfile.TemporaryDirectory() as folder:
-        files = build(out, moment)
-        again = build(Path(folder) / "again", moment)
+        files = build(out, moment, url)
+        again = build(Path(folder) / "again", moment, url)
         for first, second in zip(files, again, strict=True):
             if first.name != second.name or digest(first) != digest(second):
                 raise ReleaseError(f"{first.name} has other bytes when it is built again")
@@ -258,13 +278,14 @@ def main() -> None:
         description="Build a release into a folder; nothing is published."
     )
     parser.add_argument("--key", type=Path, help="the SSH key that signs the checksums")
+    parser.add_argument("--url", default="", help="https address of the repository, for its links")
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="an empty folder (dist)")
     parser.add_argument(
         "--draft", action="store_true", help="a trial, of changes that are not released"
     )
     arguments = parser.parse_args()
     try:
-        for file in release(arguments.out, arguments.key, draft=arguments.draft):
+        for file in release(arguments.out, arguments.key, arguments.url, draft=arguments.draft):
             print(digest(file), file)
     except ReleaseError as error:
         sys.exit(f"release: {error}")

@@ -24,7 +24,7 @@ def copy_sources(folder: Path) -> Path:
     folder.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"):
         shutil.copy(ROOT / name, folder)
-    for name in ("shoal", *FOLDERS):
+    for name in ("shoal", "deploy/completion", *FOLDERS):
         # Links stay links, as in a clone.
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=ignored)
@@ -60,7 +60,15 @@ def test_the_wheel_has_one_package_with_every_file_of_the_folders_once(wheel: Pa
     assert len(names) == len(set(names))
     top = {name.split("/")[0] for name in names}
     (metadata,) = (name for name in top if name.endswith(".dist-info"))
-    assert top == {"shoal", metadata}
+    data = metadata.removesuffix(".dist-info") + ".data"
+    assert top == {"shoal", metadata, data}
+    assert {
+        name.removeprefix(f"{data}/data/share/") for name in names if name.startswith(data)
+    } == {
+        "bash-completion/completions/shoal",
+        "fish/vendor_completions.d/shoal.fish",
+        "zsh/site-functions/_shoal",
+    }
     expected = {
         f"shoal/{path.relative_to(ROOT)}"
         for name in FOLDERS

@@ -19,6 +19,7 @@ from resource import RLIMIT_CORE, getrlimit, setrlimit
 from typing import Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from shoal import __version__
 from shoal.errors import MissingExtra, SettingsError, ShoalError
@@ -134,6 +135,16 @@ class Commands(click.Group):
         if cmd_name not in points.names:
             return None
         return _load(points[cmd_name], GROUP, VARIABLE)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands and options that begin with a text, for completion in a shell; imports no
+        command, as a key press would wait for it."""
+        summaries = {name: text for section in SECTIONS.values() for name, text in section.items()}
+        found = []
+        for name in self.list_commands(ctx):
+            if name.startswith(incomplete):
+                found.append(CompletionItem(name, help=summaries.get(name)))
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from shoal import errors
+from shoal.cli import main as main_module
 from shoal.cli.main import EXIT_CODES, GROUP, SECTIONS, VARIABLE, _load
 from shoal.cli.main import shoal as group
 from shoal.config.contract import load_contract
@@ -103,6 +104,22 @@ def test_a_check_loads_no_log_no_message_and_no_algorithm_or_source_that_the_fil
     # `np.unique` loads NumPy's masked arrays.
     never = ("numpy.ma.", "shoal.algorithms.density_tree")
     assert not {name for name in loaded if name.startswith((*never, *not_loaded))}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_completes_commands_without_importing_them(
+    shell: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(main_module, "_load", None)
+    monkeypatch.setenv("_SHOAL_COMPLETE", f"{shell}_complete")
+    monkeypatch.setenv("COMP_WORDS", "shoal cl")
+    monkeypatch.setenv("COMP_CWORD", "cl" if shell == "fish" else "1")
+    with pytest.raises(SystemExit):
+        main_module.shoal.main(prog_name="shoal", complete_var="_SHOAL_COMPLETE")
+    printed = capfd.readouterr().out
+    assert "client" in printed
+    assert "clients" in printed
+    assert "host" not in printed
 
 
 def test_neither_privacy_nor_mcp_loads_a_node_or_the_page() -> None:

@@ -15,7 +15,14 @@ import pytest
 
 import shoal
 from deploy import release
-from deploy.release import NAMESPACE, ReleaseError, normalised, notes_of, version_of
+from deploy.release import (
+    NAMESPACE,
+    ReleaseError,
+    normalised,
+    notes_of,
+    version_of,
+    with_urls,
+)
 
 ROOT = Path(__file__).parent.parent.parent
 CHANGELOG = (
@@ -62,6 +69,17 @@ def test_the_notes_are_the_section_of_the_version() -> None:
         notes_of(CHANGELOG.format(""), "1.2.0")
     with pytest.raises(ReleaseError, match=r"under \[Unreleased\]"):
         notes_of(CHANGELOG.format("\n- later\n"), "1.1.0")
+
+
+def test_the_links_of_the_package_are_made_from_the_address_of_the_repository() -> None:
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    linked = with_urls(project, "https://forge.example/a/b/", "0.2.0")
+    urls = tomllib.loads(linked)["project"]["urls"]
+    assert urls["Homepage"] == "https://forge.example/a/b"
+    assert urls["Changelog"] == "https://forge.example/a/b/blob/v0.2.0/CHANGELOG.md"
+    for wrong in ("http://forge.example/a", "https://forge.example", 'https://forge.example/a"b'):
+        with pytest.raises(ReleaseError, match="address of the repository"):
+            with_urls(project, wrong, "0.2.0")
 
 
 def test_a_release_has_the_archive_of_its_formats(
