@@ -73,7 +73,7 @@ class BirthOrEnd(NamedTuple):
     """identity"""
     text: str
     at: float
-    """seconds since 1970"""
+    """time at which it happened, seconds since 1970"""
 
 
 class ClusterMonitoring:
@@ -505,7 +505,7 @@ class ServerMonitoring:
             }
             totals.reports.append(Report("cluster_changed", logging.INFO, changed))
         events = (
-            BirthOrEnd(event.kind, event.cluster, event.text, event.at)
+            BirthOrEnd(event.kind, event.cluster, event.text, event.happened_at)
             for event in published.events
         )
         self._clusters.births_and_ends(snapshot.model, events)

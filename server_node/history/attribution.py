@@ -120,6 +120,21 @@ class Sample(NamedTuple):
     """(m,)"""
 
 
+class TimedPoints(NamedTuple):
+    """Points of updates with the times of these."""
+
+    points: Floats
+    """(m, d)"""
+    readings: Floats
+    """(m,) that each stands for"""
+    first: Floats
+    """(m,) time of the oldest reading of its update, seconds since 1970"""
+    last: Floats
+    """(m,) of the newest one"""
+    upto_update: int
+    """number of the newest of the updates"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class WaitingUpdateState(SavedState):
     """See the fields of `WaitingUpdate`."""
@@ -182,6 +197,29 @@ class WaitingUpdates:
             return None
         return attributed(updates, predict, of_number, points_max, self._circular)
 
+    def timed_points(self, after: int, points_max: int) -> TimedPoints | None:
+        """Points of the updates with a number above `after`, at most `points_max` of each; None
+        where these have none."""
+        updates = [
+            update for update in self._updates if update.number > after and len(update.weights)
+        ]
+        if not updates:
+            return None
+        sample, points = _sampled_points(updates, points_max)
+        weight = np.bincount(sample.update, weights=sample.weight, minlength=len(updates))
+        readings = np.array([update.readings for update in updates], dtype=np.float64)
+        # Of an update without a positive weight nothing says where its readings lay.
+        of_weight = np.divide(readings, weight, out=np.zeros(len(updates)), where=weight > 0)
+        last = np.array([update.at for update in updates])
+        first = last - np.array([update.span_s for update in updates])
+        return TimedPoints(
+            points,
+            of_weight[sample.update] * sample.weight,
+            first[sample.update],
+            last[sample.update],
+            max(update.number for update in updates),
+        )
+
     def clear(self) -> None:
         """Drop them."""
         self._updates = []
@@ -220,18 +258,9 @@ def attributed(
     """Attribute the readings of updates to clusters: see `WaitingUpdates.take`."""
     counts = [(update.number, update.readings) for update in updates]
     numbers, claimed = np.array(counts, dtype=np.int64).T
-    updates = [
-        _ordered(update) if len(update.weights) > points_max else update for update in updates
-    ]
-    points_of = np.array([len(update.weights) for update in updates], dtype=np.int64)
-    weights = whole_weights(np.concatenate([update.weights for update in updates]), points_of)
-    sample = sampled(weights, points_of, numbers, points_max)
+    sample, points = _sampled_points(updates, points_max)
     identities = np.full(len(sample.place), NO_CLUSTER, dtype=np.int64)
-    points = np.empty((0, 0))
     if len(identities):
-        # The empty points of an update without any may have no features.
-        some = [update.points for update in updates if len(update.points)]
-        points = np.concatenate(some)[sample.place]
         clusters = predict(points)
         # The last place is that of the number -1: of no cluster.
         known = [of_number.get(number, NO_CLUSTER) for number in range(int(clusters.max()) + 1)]
@@ -241,6 +270,22 @@ def attributed(
     rows = placed_readings(sample, points, columns, names, readings, circular)
     placed = Placed(np.array([update.at for update in updates]), numbers, *rows)
     return spread(updates, numbers, names, readings)._replace(placed=placed)
+
+
+def _sampled_points(updates: Sequence[WaitingUpdate], points_max: int) -> tuple[Sample, Floats]:
+    """Sample of at most `points_max` points of each update, and where they lie (m, d)."""
+    updates = [
+        _ordered(update) if len(update.weights) > points_max else update for update in updates
+    ]
+    numbers = np.array([update.number for update in updates], dtype=np.int64)
+    points_of = np.array([len(update.weights) for update in updates], dtype=np.int64)
+    weights = whole_weights(np.concatenate([update.weights for update in updates]), points_of)
+    sample = sampled(weights, points_of, numbers, points_max)
+    if not len(sample.place):
+        return sample, np.empty((0, 0))
+    # The empty points of an update without any may have no features.
+    some = [update.points for update in updates if len(update.points)]
+    return sample, np.concatenate(some)[sample.place]
 
 
 def _ordered(update: WaitingUpdate) -> WaitingUpdate:

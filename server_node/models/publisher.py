@@ -29,6 +29,7 @@ from shoal.server_node.history.attribution import (
     points_compared,
 )
 from shoal.server_node.history.newest_day import NewestDay
+from shoal.server_node.history.node_times import NodeTimes
 from shoal.server_node.history.recorder import Recorder
 from shoal.server_node.history.sources import NOTHING_PUBLISHED, PublishedHistory
 from shoal.server_node.history.times import Times
@@ -176,9 +177,16 @@ class ModelPublisher:
         self._newest_day = NewestDay()
         self._times = Times()
         self._parts = Parts()
+        self._node_times = NodeTimes()
         self._uncounted = WaitingUpdates(self._contract.bounds.circular)
         """updates that the history does not have yet: they are counted by the next snapshot, or
         the first one with a known cluster"""
+
+    @property
+    def _times_nodes(self) -> bool:
+        """Whether updates have points that become nodes, or parts of them, so that nodes have
+        times."""
+        return not (self._counts_by_plan or self._algorithm.family.in_rounds)
 
     def count_update(self, update: Update) -> None:
         """Count one more update."""
@@ -359,6 +367,7 @@ class ModelPublisher:
         self._unlike = UnlikeWatch()
         self._newest_day = NewestDay()
         self._times = Times()
+        self._node_times = NodeTimes()
         self._parts.begin_again()
 
     def change_cluster(self, change: ClusterChange, place: tuple[int, int]) -> bool:
@@ -483,10 +492,22 @@ class ModelPublisher:
             snapshot.reading_time, snapshot.known, snapshot.nodes, snapshot.readings
         )
         self.history = thinned([*self.history, point])
-        at = snapshot.reading_time
-        recent = [
-            RecentEvent(at, event.kind, event.cluster, event.other, event.text) for event in events
-        ]
+        recent = []
+        for event in events:
+            found_later_at = None
+            if event.happened_at != event.found_at:
+                found_later_at = event.found_at
+            recent.append(
+                RecentEvent(
+                    event.happened_at,
+                    event.kind,
+                    event.cluster,
+                    event.other,
+                    event.text,
+                    event.last_reading_at,
+                    found_later_at,
+                )
+            )
         self.events = [*self.events, *recent][-EVENTS_MAX:]
         labels = {event.cluster: event.label for event in events}
         for cluster in lineage.known:
@@ -501,6 +522,8 @@ class ModelPublisher:
         *,
         in_round: bool,
     ) -> tuple[Lineage, list[ClusterEvent]]:
+        if self._times_nodes:
+            self._node_times.follow(self._uncounted, self.view, view)
         # Where a model in rounds begins anew is no place of its clusters yet.
         if in_round and self._carried is not None and not self.lineage.of_node:
             return self.lineage, []
@@ -530,7 +553,9 @@ class ModelPublisher:
         # cluster would fall to others. Before any cluster is known they wait for the first.
         if lineage.of_number:
             self._count_waiting(arrays, view, lineage.of_number)
-        events = [self._with_client(event) for event in found]
+        events = [
+            self._with_client(self._with_readings_span(event, view, lineage)) for event in found
+        ]
         asked = [
             ClusterEvent(EventKind(kind), identity)
             for identity, kind in self.counts.changed
@@ -543,6 +568,21 @@ class ModelPublisher:
         events = events + asked + self._unusual_events(lineage, at)
         events = events + self._unlike_events(lineage, at)
         return lineage.with_times(times), events
+
+    def _with_readings_span(
+        self, event: ClusterEvent, view: ClusteringView, lineage: Lineage
+    ) -> ClusterEvent:
+        """The event with the time of the readings of its cluster, where these lie where none were
+        before."""
+        # Regimes may share a place: readings near a node are not all of its regime. And a part of a
+        # cluster has readings near its edge that are as old as that.
+        if event.kind is not EventKind.BIRTH or not self._times_nodes or view.regimes is not None:
+            return event
+        numbers = [number for number, known in lineage.of_number.items() if known == event.identity]
+        span = self._node_times.span(view, numbers)
+        if span is None:
+            return event
+        return replace(event, first=span.first, last=span.last)
 
     def _with_client(self, event: ClusterEvent) -> ClusterEvent:
         """The event with the client that feeds its cluster, where a cluster of one begins: wear of
@@ -687,6 +727,7 @@ class ModelPublisher:
             "unusual": self._watch,
             "unlike": self._unlike,
             "times": self._times,
+            "node_times": self._node_times,
             "parts": self._parts,
         }
         return SavedParts(f"the checkpoint of model {self._model.name}", parts)

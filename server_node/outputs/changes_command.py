@@ -295,11 +295,9 @@ def past_events(log: Log, contract: Contract, model: str) -> Iterator[PastEvent]
                 # Others may write to the topic; what is no event has no place in the history.
                 continue
             if event.model == model:
-                # By the readings: a log that was read late has later times.
-                at = event.at
-                if event.reading_at is not None:
-                    at = event.reading_at
-                yield PastEvent(at, event.kind, event.cluster, event.other)
+                # By the readings: a log that was read late has later times. And when it was found:
+                # before, the readings of a new cluster were counted to others.
+                yield PastEvent(event.found_at, event.kind, event.cluster, event.other)
 
 
 @click.command()

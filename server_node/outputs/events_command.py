@@ -114,7 +114,7 @@ def _list_lasting(events: Sequence[Event]) -> bool:
         if isinstance(event, ClusterEventMessage):
             of_model.setdefault(event.model, []).append(event)
     for of_one in of_model.values():
-        dated = [DatedEvent(_moment(event) or 0.0, event.kind, event.cluster) for event in of_one]
+        dated = [DatedEvent(event.found_at, event.kind, event.cluster) for event in of_one]
         brief = zip(of_one, brief_events(dated), strict=True)
         left_out |= {event.id for event, is_brief in brief if is_brief}
     for event in events:
@@ -242,19 +242,20 @@ def _decoded(topic: Topic, record: Record) -> Event | None:
         return None
 
 
-def _moment(event: Event) -> float | None:
-    """The time of an event, seconds since 1970."""
-    # That of the newest reading, as on the page: a file of last year is learnt within seconds.
-    if isinstance(event, ClusterEventMessage) and event.reading_at is not None:
-        return event.reading_at
-    return event.at
-
-
 def _line(event: Event) -> str:
-    moment = "no time"
-    at = _moment(event)
-    if at is not None:
-        text = datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
-        moment = text.replace("+00:00", "Z")
-    # What a sensor does alone is of no model.
-    return " ".join(part for part in (moment, event.model, event.text or event.kind) if part)
+    if not isinstance(event, ClusterEventMessage):
+        moment = "no time" if event.at is None else _utc(event.at)
+        return " ".join(part for part in (moment, event.model, event.text or event.kind) if part)
+    # By the readings, as on the page: a file of last year is learnt within seconds.
+    line = f"{_utc(event.happened_at)} {event.model} {event.text or event.kind}"
+    if event.happened_at == event.found_at:
+        return line
+    found = f"found {_utc(event.found_at)}"
+    if event.last_reading_at is not None:
+        found = f"until {_utc(event.last_reading_at)}, {found}"
+    return f"{line} ({found})"
+
+
+def _utc(moment: float) -> str:
+    text = datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds")
+    return text.replace("+00:00", "Z")

@@ -117,9 +117,18 @@ def clustering_of(
 
 def _events(events: Sequence[RecentEvent]) -> list[Event]:
     """The newest of these events."""
-    dated = [DatedEvent(event.at, event.kind, event.cluster) for event in events]
+    dated = [DatedEvent(event.found_at, event.kind, event.cluster) for event in events]
     described = [
-        Event(**event._asdict(), brief=brief)
+        Event(
+            at=event.at,
+            until=event.until,
+            found_at=event.found_at,
+            kind=event.kind,
+            cluster=event.cluster,
+            other=event.other,
+            text=event.text,
+            brief=brief,
+        )
         for event, brief in zip(events, brief_events(dated), strict=True)
     ]
     return described[-EVENTS_MAX:]

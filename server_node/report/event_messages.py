@@ -88,6 +88,8 @@ def event_messages(
                 centre=centre,
                 units=None if centre is None else units,
                 client=event.client,
+                first_reading_at=event.first,
+                last_reading_at=event.last,
                 known=len(after.known),
                 active=len(after.active),
             )

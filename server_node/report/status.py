@@ -57,7 +57,7 @@ class RecentEvent(NamedTuple):
     """Event of a known cluster, as people read it."""
 
     at: float
-    """time of the newest reading, seconds since 1970"""
+    """time at which it happened, seconds since 1970: see `ClusterEventMessage.happened_at`"""
     kind: str
     """one of `EVENT_KINDS`"""
     cluster: int
@@ -66,6 +66,15 @@ class RecentEvent(NamedTuple):
     """the cluster that it parted from or merged into"""
     text: str
     """the event as a sentence"""
+    until: float | None = None
+    """time of the last readings of a cluster that is new, where these ended before it was found"""
+    found_later_at: float | None = None
+    """time of the newest reading when it was found; None: at `at`"""
+
+    @property
+    def found_at(self) -> float:
+        """Time of the newest reading when it was found, seconds since 1970."""
+        return self.at if self.found_later_at is None else self.found_later_at
 
 
 class RoundStatus(NamedTuple):

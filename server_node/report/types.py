@@ -234,7 +234,13 @@ class Event:
     """An event of a known cluster, as people read it."""
 
     at: float
-    """time of the newest reading, seconds since 1970"""
+    """time at which it happened, seconds since 1970: of a cluster that is new that of its first
+    readings, to the span of an update; else, and where that is not known, when it was found"""
+    until: float | None
+    """time of the last readings of a cluster that is new; null where they still came when it was
+    found, and of other events"""
+    found_at: float
+    """time of the newest reading when it was found"""
     kind: EventKindName
     cluster: Count
     """its identity"""

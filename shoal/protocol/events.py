@@ -167,6 +167,22 @@ class ClusterEventMessage(JsonEvent):
     client: str = ""
     """the client, of `unlike_others` and `like_others_again`; of `birth`, `parted` and `returned`
     the one of several from which nearly all readings of the cluster come; else empty"""
+    first_reading_at: float | None = None
+    """time of the first readings of a cluster that is new, to the span of an update, seconds since
+    1970; None where it is not known, and of other events"""
+    last_reading_at: float | None = None
+    """time of the last ones; None where readings still came when it was found"""
+
+    @property
+    def found_at(self) -> float:
+        """Time of the newest reading when it was found, seconds since 1970."""
+        return self.at if self.reading_at is None else self.reading_at
+
+    @property
+    def happened_at(self) -> float:
+        """Time at which it happened: of the first readings of a cluster that is new, else when it
+        was found."""
+        return self.found_at if self.first_reading_at is None else self.first_reading_at
 
     def __post_init__(self) -> None:
         require(self.kind in EVENT_KINDS, "malformed", "kind")
@@ -176,7 +192,9 @@ class ClusterEventMessage(JsonEvent):
             require(is_count(getattr(self, name)), "malformed", name)
         require(self.other is None or is_count(self.other), "malformed", "other")
         require(is_moment(self.at), "malformed", "at")
-        require(self.reading_at is None or is_moment(self.reading_at), "malformed", "reading_at")
+        for name in ("reading_at", "first_reading_at", "last_reading_at"):
+            moment = getattr(self, name)
+            require(moment is None or is_moment(moment), "malformed", name)
         require(isinstance(self.muted, bool), "malformed", "muted")
         for name in ("id", "name", "label", "text", "other_name", "client"):
             value = getattr(self, name)

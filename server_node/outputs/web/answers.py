@@ -125,6 +125,9 @@ class ClusterEvent:
     reading_at: float | None
     client: str
     """the client, of an event that is of one; else empty"""
+    first_reading_at: float | None
+    """time of the first readings of a cluster that is new"""
+    last_reading_at: float | None
 
 
 @reported

@@ -153,7 +153,9 @@ def changes_of(
         spans = spans_of(history, model.name, asked_span(query), asked_span(query, "before_"))
     except SettingsError as wrong:
         raise HTTPException(400, str(wrong)) from None
-    events = [PastEvent(event.at, event.kind, event.cluster, event.other) for event in model.events]
+    events = [
+        PastEvent(event.found_at, event.kind, event.cluster, event.other) for event in model.events
+    ]
     return changes_view(find_changes(history, contract, model.name, spans, events), chance)
 
 

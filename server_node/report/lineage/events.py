@@ -61,7 +61,7 @@ class DatedEvent(NamedTuple):
     """What of an event decides whether it is one of a brief cluster."""
 
     at: float
-    """time of the newest reading, seconds since 1970"""
+    """time of the newest reading when it was found, seconds since 1970"""
     kind: str
     cluster: int
 
@@ -103,6 +103,11 @@ class ClusterEvent:
     client: str = ""
     """the client, of an event that is of one; of `FED_KINDS` the one from which nearly all readings
     of the cluster come, if there is one"""
+    first: float | None = None
+    """time of the first readings of a cluster that is new, seconds since 1970; None where it is not
+    known, and of other events"""
+    last: float | None = None
+    """time of its last readings; None where they still came when it was found"""
 
 
 class ClusterChange(NamedTuple):

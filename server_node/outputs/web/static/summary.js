@@ -54,9 +54,16 @@ export function wholeShares({ clusters, counted }) {
 // The newest event that is more than a pause, or than a cluster that merged away again, and the one before it.
 function showChanges(events, now) {
   const shown = events.filter(({ brief, kind }) => !brief && kind !== "quiet").slice(-2);
-  const sentence = ({ at: moment, text }) => `${momentText(moment, now)} ${text}`;
+  const sentence = (event) => `${eventTime(event, now)} ${event.text}`;
   setText(at("changed"), shown.length ? sentence(shown.at(-1)) : "Nothing has changed yet.");
   setText(at("before"), shown.length > 1 ? `Before: ${sentence(shown.at(-2))}` : "");
+}
+
+// When an event happened: of a cluster that is new from its first readings on, to its last ones where these ended before it was found.
+function eventTime({ at: moment, until, found_at: found }, now) {
+  const from = momentText(moment, now);
+  if (found === moment) return from;
+  return `${from}${until === null ? "" : ` to ${momentText(until, moment)}`} (found ${momentText(found, now)})`;
 }
 
 // The time of day, with the date where it is not of today, and the year where it is not this one. `moment` and `now` are seconds since 1970.
@@ -220,11 +227,11 @@ export class EventList {
     this.showKinds(events);
     const listed = events.filter(({ kind }) => !this.kind || kind === this.kind).reverse();
     reconcile(
-      at("events"), listed, ({ at: moment, kind, text }) => `${moment}/${kind}/${text}`,
+      at("events"), listed, ({ found_at: moment, kind, text }) => `${moment}/${kind}/${text}`,
       ({ kind }) => make("li", { class: kind }, make("time"), make("span")),
       (item, event) => {
         item.firstChild.dateTime = new Date(event.at * 1000).toISOString();
-        setText(item.firstChild, momentText(event.at, now));
+        setText(item.firstChild, eventTime(event, now));
         setText(item.lastChild, event.text);
       },
     );
