@@ -26,6 +26,7 @@ from shoal.server_node.report.lineage.events import DatedEvent, brief_events
 from shoal.server_node.report.regression import prediction_rules
 from shoal.server_node.report.status import ModelStatus, RecentEvent
 from shoal.server_node.report.types import (
+    BoundSide,
     Cluster,
     Clustering,
     Counted,
@@ -196,11 +197,20 @@ def _cluster(
         nodes=nodes,
         centre=None if description is None else description.centre,
         spread=None if description is None else description.intervals,
+        at_bounds=_at_bounds(description, contract),
         trend=_trend(trend),
         trend_text="" if recent is None else recent.trend_text(identity),
         fed_by=[Feed(client=client, share=round(share, 3)) for client, share in feeding],
         fed_by_text="" if recent is None else recent.feeding_text(identity, client_names),
     )
+
+
+def _at_bounds(description: Description | None, contract: ResolvedContract) -> dict[str, BoundSide]:
+    if description is None:
+        return {}
+    return {
+        contract.features[position].name: side for position, side in description.at_bounds.items()
+    }
 
 
 def _counted_by_model(counted: Floats, lineage: Lineage) -> dict[int, float]:

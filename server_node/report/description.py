@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Final
@@ -30,7 +30,7 @@ from shoal.config.contract import (
 )
 from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.server_node.report.lineage.clusters import Lineage
-from shoal.server_node.report.types import Interval
+from shoal.server_node.report.types import BoundSide, Interval
 
 SHARES = (0.1, 0.5, 0.9)
 """quantiles of the mass of a cluster, between which its values are said to lie"""
@@ -52,10 +52,17 @@ COMPARED_SHARE_MIN: Final = 0.02
 two states, a few odd readings on the other side would leave the largest one without a name
 """
 
+AT_BOUND: Final[Mapping[BoundSide, str]] = {"low": "at most", "high": "at least"}
+"""what is known of readings at a declared bound"""
 ONLY: Final = "all readings"
 """name of a cluster without others"""
 ORDINARY: Final = "ordinary"
 """name of the cluster that nothing sets apart while others are set apart"""
+
+
+def bound_text(side: BoundSide, bound: float, feature: Feature) -> str:
+    """What is known of readings at a declared bound, such as "at most 26.0 °C"."""
+    return f"{AT_BOUND[side]} {value_text(bound, feature)}"
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,8 @@ class Distinction:
     """values of all others; beside `above`, of those below"""
     above: Interval | None = None
     """values of the others above, where the cluster lies between them; else None"""
+    at_bound: BoundSide | None = None
+    """the declared bound at which its readings lie"""
 
 
 @dataclass(frozen=True)
@@ -106,6 +115,9 @@ class Description:
     time: str = ""
     """time at which most of its readings fall, such as "at night"; empty where nothing shows that
     """
+    at_bounds: Mapping[int, BoundSide] = field(default_factory=dict)
+    """feature, by its position -> the declared bound at which its readings lie: what is beyond a
+    bound counts as it, so the true values may be any from there on"""
 
     def text(self, contract: Contract) -> str:
         """One sentence such as "Light high: 430-560 lux, elsewhere 0-90"."""
@@ -122,6 +134,12 @@ class Description:
             parts.append("no feature sets it apart from the other clusters")
         if self.time:
             parts.append(f"most of its readings fall {self.time}")
+        for j, side in self.at_bounds.items():
+            bound = bound_text(side, self.intervals[j].middle, contract.features[j])
+            parts.append(
+                f"{names[j]} is {bound}, a bound of the contract, as which all readings beyond it "
+                "count: a wider one shows where they lie"
+            )
         return "; ".join(parts)
 
 
@@ -209,12 +227,53 @@ def describe(
         )
         if not (apart or telling_manners) and compared and compared[0][0] > 0:
             weaker[number] = compared[0][1]
+    described = _with_bounds(described, features)
     held = {number: float(mass[cluster == number].sum()) for number in numbers}
     labels = _labels(described, weaker, held, contract)
     return {
         number: replace(description, label=labels[number])
         for number, description in described.items()
     }
+
+
+def _with_bounds(
+    described: Mapping[int, Description], features: Sequence[Feature]
+) -> dict[int, Description]:
+    """The descriptions, by number, with the bounds at which all of the middle 80 % lies.
+
+    A feature of which some cluster lies at one bound and some at the other has two values, as a
+    switch, and nothing beyond them. What noise has put beyond a bound says nothing of readings.
+    """
+    found: dict[int, dict[int, BoundSide]] = {number: {} for number in described}
+    for j, feature in enumerate(features):
+        sides: dict[int, BoundSide] = {}
+        for number, description in described.items():
+            side = _side_of(description.intervals[j], feature)
+            if side is not None:
+                sides[number] = side
+        if len(set(sides.values())) == 1:
+            for number, side in sides.items():
+                found[number][j] = side
+    with_bounds = {}
+    for number, description in described.items():
+        apart = tuple(
+            replace(distinction, at_bound=found[number].get(distinction.feature))
+            for distinction in description.distinctions
+        )
+        with_bounds[number] = replace(description, distinctions=apart, at_bounds=found[number])
+    return with_bounds
+
+
+def _side_of(interval: Interval, feature: Feature) -> BoundSide | None:
+    """The bound at which all of an interval lies, as far as its shown digits say."""
+    if feature.kind != "number" or interval.beyond_bounds:
+        return None
+    ends = rounded((interval.low, interval.high), feature)
+    if ends == rounded((feature.low, feature.low), feature):
+        return "low"
+    if ends == rounded((feature.high, feature.high), feature):
+        return "high"
+    return None
 
 
 def _large(mass: Floats) -> Bools:
@@ -578,6 +637,8 @@ def _direction(distinction: Distinction, feature: Feature) -> str:
 
 def _sentence(name: str, distinction: Distinction, feature: Feature) -> str:
     here = range_text(distinction.here.low, distinction.here.high, feature)
+    if distinction.at_bound is not None:
+        here = bound_text(distinction.at_bound, distinction.here.middle, feature)
     elsewhere = ends_text(distinction.elsewhere.low, distinction.elsewhere.high, feature)
     if (above := distinction.above) is not None:
         elsewhere = f"{elsewhere} or {ends_text(above.low, above.high, feature)}"

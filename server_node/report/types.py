@@ -13,8 +13,8 @@ an algorithm may cap, fade or add noise to, is never shown as a share of reading
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Final, TypeVar, dataclass_transform
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, Literal, TypeVar, dataclass_transform
 
 from annotated_types import Ge, Le
 from pydantic import ConfigDict, WithJsonSchema
@@ -65,6 +65,10 @@ class FeatureView:
     """values of a category, in the order of their numbers from 0; null for other features"""
     period: float | None = None
     """period of a circular feature: after how much it begins again; null for other features"""
+
+
+BoundSide = Literal["low", "high"]
+"""a declared bound of a feature"""
 
 
 @reported
@@ -157,6 +161,9 @@ class Cluster:
     """per feature, in units, within the bounds; null while the newest snapshot has no node of it"""
     spread: Sequence[Interval] | None
     """per feature; null as `centre`, and on the page for all but the 12 heaviest clusters"""
+    at_bounds: Mapping[str, BoundSide] = field(default_factory=dict)
+    """feature -> the declared bound at which all of the spread lies: what is beyond a bound counts
+    as it, so the true values are at most that of a low bound, and at least that of a high one"""
     trend: Sequence[Thousandths | None] = ()
     """thousandths of the readings of each step of time that fell to it, the newest step last; null
     where there were no readings at all"""

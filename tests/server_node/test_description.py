@@ -202,6 +202,31 @@ def test_noise_beyond_the_bounds_is_shown_within_them_and_marked() -> None:
     assert not dark.intervals[1].beyond_bounds
 
 
+def test_readings_at_a_bound_are_not_told_as_a_value() -> None:
+    # All readings of the first are below 400 ppm, and count as 400.
+    view = view_of([(0.5, 0.0)] * 19 + [(0.5, 0.01)], spread(0.05, 0.2))
+    clipped, other = describe(view, CONTRACT).values()
+    assert (dict(clipped.at_bounds), dict(other.at_bounds)) == ({1: "low"}, {})
+    assert clipped.text(CONTRACT) == (
+        "Light high: 500 lux, elsewhere 33-67; CO2 low: at most 400 ppm, elsewhere 766-834; CO2 is "
+        "at most 400 ppm, a bound of the contract, as which all readings beyond it count: a wider "
+        "one shows where they lie"
+    )
+    # Both are, though CO2 sets none apart.
+    clipped, other = describe(view_of([(0.5, 1.0)], [(0.05, 1.0)]), CONTRACT).values()
+    assert clipped.text(CONTRACT).startswith("Light high: 500 lux, elsewhere 50; CO2 is at least ")
+    assert dict(clipped.at_bounds) == dict(other.at_bounds) == {1: "high"}
+
+
+def test_a_switch_and_what_only_reaches_a_bound_have_values() -> None:
+    # Noise has put some beyond a bound, and more than a tenth lies within.
+    reaching = describe(view_of(spread(0.01, 0.2), spread(0.5, 0.2)), CONTRACT)
+    switch = describe(view_of(spread(0.2, 0.0, 0.0), spread(0.5, 1.0, 0.0)), CONTRACT)
+    for description in [*reaching.values(), *switch.values()]:
+        assert not description.at_bounds
+        assert "at most" not in description.text(CONTRACT)
+
+
 def test_no_nodes_no_descriptions_and_nodes_of_no_cluster_count_nowhere() -> None:
     assert describe(view_of(), CONTRACT) == {}
     view = ClusteringView.from_nodes([[0.1, 0.1], [0.9, 0.9]], [1.0, 5.0], [0, -1])

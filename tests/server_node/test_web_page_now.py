@@ -227,6 +227,37 @@ def test_a_cluster_that_merges_away_within_a_second_is_no_headline(browser: Brow
         assert "cluster 7 has merged" in tab.value_of("document.body.textContent")
 
 
+def test_a_late_cluster_is_dated_by_its_readings_and_one_at_a_bound_has_no_value(
+    browser: Browser,
+) -> None:
+    readings = int(NOW) // 60 * 60 - 4 * 86_400
+    born = RecentEvent(
+        readings, "birth", 7, None, "cluster 7 is new", readings + 3 * 3600, readings + 86_400
+    )
+    nodes = some_nodes(4, 3, 120)
+    # All readings of the first cluster are below what the contract allows.
+    nodes["weight"][nodes["cluster"] == 0, 0] = 0.0
+    nodes["centre"][0, 0] = 0.0
+    status = a_status(CONTRACT, [a_snapshot(CONTRACT, nodes)], clients=ACTIVE)
+    models = {name: replace(model, events=(born,)) for name, model in status.models.items()}
+    with shown(browser, replace(status, models=models)) as (tab, _):
+        figures = tab.value_of("document.getElementById('clusters').textContent")
+        feature = CONTRACT.features[0]
+        assert f"≤ {feature.low:g}" in figures.replace(".0", "")
+        assert figures.count("≤") == 1
+        headline = tab.value_of("document.getElementById('changed').textContent")
+        listed = tab.value_of("document.querySelector('#events li').textContent")
+        hours = [readings + 3600 * after for after in (0, 3, 24)]
+        expected = tab.value_of(
+            f"{hours}.map(moment => new Date(moment * 1000).toLocaleTimeString("
+            "'en-GB', { hour: '2-digit', minute: '2-digit' }))"
+        )
+        found = re.search(r"(\d\d:\d\d) to .*?(\d\d:\d\d) \(found .*?(\d\d:\d\d)\)", headline)
+        assert found is not None, headline
+        assert list(found.groups()) == expected
+        assert listed.replace(" ", "") == headline.replace(" ", "")
+
+
 def test_clients_have_the_names_that_their_owners_gave_them(
     browser: Browser, tmp_path: Path
 ) -> None:

@@ -1,7 +1,7 @@
 // The tables of clusters: the mark, the share and the centre of each, with a field to name it; and how they differ by feature.
 
 import {
-  at, clusterTitle, count, duration, featureLabel, fillSwatch, make, markOf, partSlot, percent, percentText, plural, reconcile, setText, shown, SVG, swatch, value,
+  at, centreText, clusterTitle, count, duration, featureLabel, fillSwatch, make, markOf, partSlot, percent, percentText, plural, reconcile, setText, shown, SVG, swatch, value,
 } from "./format.js";
 import { Sorting, SteadyOrder } from "./sorting.js";
 import { session } from "./status.js";
@@ -225,7 +225,7 @@ export class Clusters {
       ...(known ? [{ key: "since", title: "Age", number: true, of: ({ since }) => this.now - since, text: ({ since }) => duration(this.now - since) }] : []),
       ...clustering.features.map((feature, j) => ({
         key: `feature ${feature.name}`, title: featureLabel(feature), number: true, of_part: true,
-        of: ({ centre }) => centre?.[j], text: ({ centre }) => (centre ? shown(centre[j], feature) : "–"),
+        of: ({ centre }) => centre?.[j], text: (cluster) => (cluster.centre ? centreText(cluster, feature, j) : "–"),
       })),
     ];
   }
@@ -293,6 +293,9 @@ function sharesOf(counted) {
 function notesOn(model, clustering) {
   if (!clustering.clusters.length) return ["None yet."];
   const notes = [`The centre of each in the features' own units; ${sharesOf(clustering.counted)}`];
+  if (clustering.clusters.some(({ at_bounds: sides }) => Object.keys(sides).length)) {
+    notes.push("≤, ≥: at a bound of the contract, as which all readings beyond it count; a wider one shows where they lie.");
+  }
   if (dwellsOf(clustering)) notes.push("Dwell: how long it lasts at a client at a stretch, on average; in readings where their times are not known.");
   if (clustering.parts?.length) notes.push("Parts divide the only cluster where nothing parts it, for orientation; they are no clusters.");
   if (clustering.features_total > clustering.features.length) notes.push(`${clustering.features.length} of ${count(clustering.features_total)} features are shown.`);
@@ -363,7 +366,9 @@ function fillDifferences(line, cluster, features, scales) {
     place(frame.children[1], colour, first, Math.max(1, x(high) - first), 4, HEIGHT - 8);
     place(frame.children[3], colour, x(low), low > high ? WIDTH - x(low) : 0, 4, HEIGHT - 8);
     place(frame.children[2], "middle", Math.min(WIDTH - 1.2, Math.max(0, x(centre))), 1.2, 1, HEIGHT - 2);
-    const text = `${end(low, feature)} to ${end(high, feature)}${feature.unit ? ` ${feature.unit}` : ""}, centre ${end(centre, feature)}`;
+    const unit = feature.unit ? ` ${feature.unit}` : "";
+    const side = { low: "at most ", high: "at least " }[cluster.at_bounds[feature.name]];
+    const text = side ? `${side}${end(centre, feature)}${unit}` : `${end(low, feature)} to ${end(high, feature)}${unit}, centre ${end(centre, feature)}`;
     setText(words, text);
     if (line.children[j + 1].title !== text) line.children[j + 1].title = text;
   });

@@ -16,6 +16,9 @@ export const fixed = (number, digits) =>
 // A value of a feature: a number with its digits, or what the contract calls the value of a category.
 export const shown = (number, { digits, values }) =>
   values ? values[Math.min(Math.max(Math.round(number), 0), values.length - 1)] : fixed(number, digits);
+// The centre of a cluster in one feature; of readings at a bound of the contract, which count as it, what is known of them.
+export const centreText = ({ centre, at_bounds: sides = {} }, feature, j, signs = { low: "≤ ", high: "≥ " }) =>
+  `${signs[sides[feature.name]] ?? ""}${shown(centre[j], feature)}`;
 export const percent = (share) => `${share > 0 && share < 0.005 ? "< 1" : Math.round(share * 100)} %`;
 // Whole percents of shares, which add up to those of their sum: the largest remainders are rounded up.
 export function wholePercents(shares) {

@@ -2,7 +2,7 @@
 // is known of the chosen one.
 
 import {
-  at, clusterTitle, duration, fillSwatch, make, markOf, percent, percentText, plural, reconcile, setText, shown, SVG, swatch,
+  at, centreText, clusterTitle, duration, fillSwatch, make, markOf, percent, percentText, plural, reconcile, setText, shown, SVG, swatch,
 } from "./format.js";
 import {
   barsOf, HEIGHT, highShare, LENGTHS, LoadedHistory, moment, NO_CLUSTER, outlineOf, shareOf, Span, ticksOf, WIDTH,
@@ -88,10 +88,11 @@ function facts(cluster, { clusters, features, usual }, now) {
 }
 
 // The centre, and where the middle 80 % lies.
-function valuesOf({ centre, spread }, feature, j) {
+function valuesOf(cluster, feature, j) {
+  const { centre, spread, at_bounds: sides } = cluster;
   if (!centre) return "";
-  const words = `${shown(centre[j], feature)} ${feature.unit}`.trim();
-  return spread ? `${words}, mostly ${shown(spread[j].low, feature)} to ${shown(spread[j].high, feature)}` : words;
+  const words = `${centreText(cluster, feature, j, { low: "at most ", high: "at least " })} ${feature.unit}`.trim();
+  return spread && !sides[feature.name] ? `${words}, mostly ${shown(spread[j].low, feature)} to ${shown(spread[j].high, feature)}` : words;
 }
 
 const ROWS_MAX = 12;
