@@ -21,8 +21,9 @@ from click.testing import CliRunner
 
 from shoal.cli.main import shoal
 from shoal.config.settings import Config
+from shoal.kernels.arrays import Floats
 from shoal.onebox.federation import OneBox
-from shoal.protocol.events import SiteEvent
+from shoal.protocol.events import ClusterEventMessage, SiteEvent
 from shoal.protocol.labels import Label
 from shoal.protocol.topics import LABELS
 from shoal.runtime.logs import open_client_log
@@ -55,6 +56,8 @@ from tests.house.small_federation import all_records
 from tests.server_node.web_client import WebClient
 
 DAY_S = 86_400
+UPDATE_S = 6 * 3600
+"""span of the 72 readings of an update"""
 BEGIN = outage_begin(OUTAGE_DAY)
 STREAK = 10
 """default of [client] novel_streak"""
@@ -126,6 +129,15 @@ def of_kind(events: list[SiteEvent], kind: str) -> SiteEvent:
     """The only event of this kind."""
     (event,) = (event for event in events if event.kind == kind)
     return event
+
+
+def printed_line(event: dict[str, Any]) -> str:
+    """The line of `shoal events list` of an event as the page has it."""
+    line = f"{utc(event['at'])} clusters {event['text']}"
+    if event["found_at"] == event["at"]:
+        return line
+    until = "" if event["until"] is None else f"until {utc(event['until'])}, "
+    return f"{line} ({until}found {utc(event['found_at'])})"
 
 
 def utc(moment: float) -> str:
@@ -249,9 +261,35 @@ def test_events_of_the_federation_have_the_times_of_readings_and_are_the_same_ev
     events = model["clustering"]["events"]
     lines = rooms.printed("events", "list").splitlines()
     lasting = [event for event in events if not event["brief"]]
-    assert lines == [f"{utc(event['at'])} clusters {event['text']}" for event in lasting]
+    assert lines == [printed_line(event) for event in lasting]
+    records = all_records(rooms.config.log.address, rooms.config.contract.events_topic)
+    published = [ClusterEventMessage.decode(record.value) for record in records]
+    assert [
+        (event.text, event.happened_at, event.last_reading_at, event.found_at)
+        for event in published
+    ] == [(event["text"], event["at"], event["until"], event["found_at"]) for event in events]
     for event in events:
-        assert START < event["at"] < START + DAYS * DAY_S, "times are those of readings"
+        assert START <= event["at"] <= event["found_at"] < START + DAYS * DAY_S, (
+            "times are those of readings"
+        )
+
+
+def test_a_cluster_that_is_new_has_the_time_of_its_first_readings(rooms: Rooms) -> None:
+    [model] = rooms.get("/v1/status?model=clusters")["models"]
+    births = [event for event in model["clustering"]["events"] if event["kind"] == "birth"]
+    begun = [event for event in births if event["found_at"] < START + 3 * DAY_S]
+    of_stuck = [event for event in births if event not in begun]
+    assert min(event["at"] for event in begun) == START
+    # An office is first used on the first morning; an update has the readings of six hours.
+    used = rooms.cluster_at(Light=500.0)["identity"]
+    for event in begun:
+        if event["cluster"] == used:
+            assert 0 < event["at"] - START <= 9 * 3600
+    # The sound of a day in an office that is empty: from the evening of that day on.
+    [stuck] = of_stuck
+    evening = START + STUCK_DAY * DAY_S + 17.5 * 3600
+    assert abs(stuck["at"] - evening) <= UPDATE_S
+    assert stuck["found_at"] > stuck["at"]
 
 
 def test_a_state_of_one_room_is_told_as_that_rooms(rooms: Rooms) -> None:
@@ -355,3 +393,94 @@ def test_nothing_is_an_anomaly_of_a_day_on_which_nothing_happened(rooms: Rooms) 
     for kind in ("clients", "features", "states", "hours"):
         assert served[kind] == []
     assert "Nothing has a chance below 1 %" in printed
+
+
+def quantiles(values: Floats) -> Floats:
+    """A tenth, half and nine tenths of the values of each feature lie below: (3, d)."""
+    found: Floats = np.quantile(values, [0.1, 0.5, 0.9], axis=0)
+    return found
+
+
+def test_descriptions_are_those_of_the_readings(rooms: Rooms) -> None:
+    readings = planted_rooms()
+    offices = np.concatenate([readings[OFFICE], readings[MEETING_ROOM]])
+    dark = offices[:, 1] <= USED_LIGHT
+    outage = slice(BEGIN, BEGIN + OUTAGE_ROWS)
+    usual_machines = np.delete(readings[SERVER_ROOM], outage, axis=0)
+    used = rooms.cluster_at(Light=500.0)
+    machines = rooms.cluster_at(Sound=68.0)
+    # Within a fiftieth of what each sensor can show.
+    near = np.array([1.0, 20.0, 2.0])
+    for cluster, own in [(used, offices[~dark]), (machines, usual_machines)]:
+        spread = [[part["low"], part["middle"], part["high"]] for part in cluster["spread"]]
+        assert (np.abs(np.array(spread).T - quantiles(own)) <= near).all(), cluster["text"]
+        assert (np.abs(np.array(cluster["centre"]) - own.mean(axis=0)) <= near).all()
+        assert cluster["at_bounds"] == {}
+    said = re.match(r"Light high: (\d+)-(\d+) lux, elsewhere (\d+)-(\d+);", used["text"])
+    assert said is not None, used["text"]
+    others = np.concatenate([offices[dark], usual_machines])[:, 1]
+    truth = [*quantiles(offices[~dark])[[0, 2], 1], *np.quantile(others, [0.1, 0.9])]
+    assert [float(end) for end in said.groups()] == pytest.approx(truth, abs=20.0)
+    assert used["text"].endswith("most of its readings fall by day")
+    assert machines["text"].startswith("Sound high: 66-70 dB, elsewhere ")
+    # Of half an hour in which both are used: two of three rooms.
+    trend = re.fullmatch(r"(\d+) to (\d+) % in 24 hours", used["trend_text"])
+    assert trend is not None, used["trend_text"]
+    assert int(trend[1]) == 0
+    assert int(trend[2]) == pytest.approx(100 * 2 / 3, abs=6)
+
+
+def test_cycles_are_those_of_the_readings(rooms: Rooms) -> None:
+    printed = rooms.printed("history", "cycles").splitlines()
+    served = rooms.get("/v1/clusters?model=clusters")["cycles"]
+    assert printed[1 : 1 + len(served)] == [cycle["text"] for cycle in served]
+    every = np.stack(list(planted_rooms().values()))
+    means = every.reshape(3, DAYS, 4, A_DAY // 4, 3).mean(axis=(0, 1, 3))
+    for cycle in served:
+        assert cycle["period"] == "day"
+        place = ["Temperature", "Light", "Sound"].index(cycle["feature"])
+        near = [0.5, 20.0, 1.0][place]
+        assert cycle["profile"] == pytest.approx(means[:, place].tolist(), abs=near)
+        said = re.search(r"highest 12:00 to 18:00 \(([\d.]+) \S+\)", cycle["text"])
+        assert said is not None, cycle["text"]
+        assert float(said[1]) == pytest.approx(means[2, place], abs=near)
+    assert "Light" in {cycle["feature"] for cycle in served}
+
+
+def test_changes_between_weeks_are_those_of_the_sensors(rooms: Rooms) -> None:
+    first = START + (STUCK_DAY - 1) * DAY_S
+    weeks = [utc(first + week * 7 * DAY_S)[:10] for week in range(3)]
+    later = ("--from", utc(EXCHANGED)[:10], "--to", utc(EXCHANGED + 7 * DAY_S)[:10])
+    printed = rooms.printed("changes", *later, "--before-from", weeks[0], "--before-to", weeks[1])
+    lines = printed.splitlines()
+    new = lines[lines.index("New") + 1]
+    assert new.endswith(f"from {MEETING_ROOM} 100 %")
+    gone = re.search(r"no readings fall to it; it had ([\d.]+) %", lines[lines.index("Gone") + 1])
+    assert gone is not None, printed
+    # In the office that is empty, with the sound of a used one.
+    office = planted_rooms()[OFFICE]
+    begin = STUCK_DAY * A_DAY + STUCK_HOUR * 3600 // STEP_S
+    stuck = (office[begin : begin + A_DAY, 1] <= USED_LIGHT).sum() / (3 * 7 * A_DAY)
+    assert float(gone[1]) == pytest.approx(100 * stuck, abs=0.5)
+
+
+def test_the_page_names_the_client_of_the_exchanged_sensor_since_it_differs(rooms: Rooms) -> None:
+    report = rooms.get("/v1/clusters?model=clusters")
+    [unlike] = report["unlike"]
+    assert unlike["client"] == MEETING_ROOM
+    # From the day on which its readings have a cluster of their own.
+    assert EXCHANGED <= unlike["since"] <= EXCHANGED + 5 * DAY_S
+    usual = report["usual"]
+    # A Thursday, beside the working days of four weeks.
+    assert (usual["weekend"], usual["like_days"], usual["new"]) == (False, 20, 0)
+    assert report["alarm"] is False
+
+
+@pytest.mark.parametrize("client", [OFFICE, MEETING_ROOM, SERVER_ROOM])
+def test_the_terminal_lists_the_events_of_a_site_as_they_are(rooms: Rooms, client: str) -> None:
+    printed = rooms.printed("events", "list", "--client", client).splitlines()
+    told = [
+        " ".join(filter(None, (utc(event.at or 0.0), event.model, event.text)))
+        for event in site_events(rooms.config, client)
+    ]
+    assert sorted(printed) == sorted(told)
