@@ -4,10 +4,11 @@ drifts, or was exchanged.
 Of each cluster (a state of the client) the sums of each feature are kept by day (UTC), of the
 newest 16 weeks. When a day is over, the step, or the line after a level, that fits the means of the
 newest six weeks best is compared with the days before. Successive days are alike, as those of the
-weather are, so they are worth few independent ones (`shoal.kernels.chances`), and Student's t says
-how likely so large a movement is where nothing moves; times the number of shapes that were tried
-(Bonferroni). A finding has a chance so low that `per_month` false ones are expected in a month over
-all features and states, and moves by a standard deviation of the readings.
+weather are: a line is compared with the few independent days that they are worth
+(`shoal.kernels.chances`), and a step with how far the level moves from one day to the next.
+Student's t says how likely so large a movement is where nothing moves; times the number of shapes
+that were tried (Bonferroni). A finding has a chance so low that `per_month` false ones are expected
+in a month over all features and states, and moves by a standard deviation of the readings.
 
 A feature that was found is watched anew from that day on, in all states. What is not found: a
 circular feature or a category, which have no trend, and drift that the clusters follow, since a
@@ -347,6 +348,13 @@ def _chance(days: Ints, means: Floats, shape: _Shape) -> float:
     fitted = solve @ means
     rest = means - design @ fitted
     correlation = _correlation(days, rest)
+    if shape.is_step:
+        # The end of a holiday is a step as well, back to what is usual.
+        usual = float(np.median(means[: shape.first]))
+        newest = float(means[shape.first :].mean())
+        if (newest - usual) * np.sign(shape.moved) < abs(shape.moved) / 2:
+            return 1.0
+        return _chance_of_step(days, means, design, float(correlation[0]))
     worth = len(days) / float(inflation_of(correlation)[0])
     # The level, the movement and its place are taken from the same days.
     degrees = max(worth - 3.0, 1.0)
@@ -358,6 +366,34 @@ def _chance(days: Ints, means: Floats, shape: _Shape) -> float:
     error = float(solve[1] @ between @ solve[1]) * variance
     t = math.inf if error == 0.0 else abs(float(fitted[1])) / math.sqrt(error)
     return float(two_sided(np.array([t]), np.array([degrees]))[0])
+
+
+def _chance_of_step(days: Ints, means: Floats, design: Floats, correlation: float) -> float:
+    """The chance of so large a step in means (n,), with the design (n, 2) of a level and a step,
+    and the correlation of neighbouring days.
+
+    By generalized least squares (Prais and Winsten, 1954): a level that wanders by as much as the
+    step in weeks does not do so from one day to the next, and that is where a sensor is exchanged.
+    """
+    series = _whitened(np.column_stack([design, means]), days, correlation)
+    solve = np.linalg.pinv(series[:, :2])
+    fitted = solve @ series[:, 2]
+    rest = series[:, 2] - series[:, :2] @ fitted
+    # The level, the step, its place and the correlation are taken from the same days.
+    degrees = max(len(days) - 4.0, 1.0)
+    error = float(solve[1] @ solve[1]) * float(rest @ rest) / degrees
+    t = math.inf if error == 0.0 else abs(float(fitted[1])) / math.sqrt(error)
+    return float(two_sided(np.array([t]), np.array([degrees]))[0])
+
+
+def _whitened(series: Floats, days: Ints, correlation: float) -> Floats:
+    """Series (n, k) of these days, without what each day has of the one before: their noise is
+    independent, of equal variance, if it is that of an autoregressive series of order 1."""
+    # Days without readings lie between some: what is left of a day falls with each.
+    kept = correlation ** np.diff(days)[:, None]
+    white = series.copy()
+    white[1:] = (series[1:] - kept * series[:-1]) / np.sqrt(1.0 - kept**2)
+    return white
 
 
 def _correlation(days: Ints, rest: Floats) -> Floats:

@@ -117,6 +117,27 @@ def test_an_exchanged_sensor_is_a_shift_of_the_level_since_its_day() -> None:
         assert event.text.endswith("since 2021-03-05"), "60 days after 4 January"
 
 
+def test_exchanged_sensors_are_found_where_the_level_wanders_by_as_much_in_weeks() -> None:
+    found = 0
+    wandering = 0
+    for seed in range(3):
+        weeks = Weeks(90, 100 + seed)
+        rng = np.random.default_rng([8, seed])
+        level = np.zeros(90)
+        for number in range(1, 90):
+            level[number] = 0.95 * level[number - 1] + rng.normal(0, 0.5 * SD)
+        weeks.unit[:, 1] += level[weeks.day]
+        wandering += sum(event.feature == "co2" for event in weeks.found())
+        weeks.unit[:, 1] -= np.where(weeks.day >= 60, 4.0 * SD, 0.0)
+        found += any(
+            event.kind == "level_shift" and event.text.endswith("since 2021-03-05")
+            for event in weeks.found()
+        )
+    # 60 days after 4 January. Compared as lines are, none is found.
+    assert found >= 2
+    assert wandering <= 0.5 * 3 * 90 / 30
+
+
 def test_a_holiday_is_neither_a_drift_nor_a_shift() -> None:
     for seed in range(3):
         weeks = Weeks(110, seed)
