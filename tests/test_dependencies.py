@@ -25,6 +25,7 @@ PUBLIC = {
 INTERNAL = {
     "kafka.net.compat:KafkaNetClient": ("close",),
     "kafka.net.sasl.oauth:AbstractTokenProvider": ("token",),
+    "kafka.coordinator.assignors.cooperative_sticky:CooperativeStickyAssignor": ("name",),
     "kafka.codec": ("gzip_decode", "lz4_decode", "snappy_decode", "zstd_decode"),
     "kafka.record.default_records": ("gzip_decode", "lz4_decode", "snappy_decode", "zstd_decode"),
     "kafka.record.legacy_records": ("gzip_decode", "lz4_decode", "snappy_decode"),
