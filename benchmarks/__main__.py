@@ -41,6 +41,7 @@ BENCHMARKS = {
     "steadiness": Benchmark("how steady cluster_tree, FCAC and peers are", "half an hour"),
     "steadiness.field": Benchmark("births, noise, many clusters, ...", "half an hour", False),
     "steadiness.neighbours": Benchmark("classes that the nearest rows know", "a minute", False),
+    "steadiness.portions": Benchmark("ClusterTree.fit, portions and halves", "2 minutes", False),
     "regimes": Benchmark("regimes, beside hidden Markov models, ...", "half an hour"),
     "states": Benchmark("states in time on public and own streams", "10 minutes", False),
     "regimes_private": Benchmark("regimes from private counts", "half an hour", False),
