@@ -260,7 +260,7 @@ def test_births_are_marked_at_their_times_with_what_happened(
             for record in records_in(federation, federation.config.contract.events_topic)
         ]
         births = {
-            (event.text, round(1000 * event.at))
+            (event.text, round(1000 * event.happened_at))
             for event in events
             if (event.model, event.kind) == (MODELS[0], "birth")
         }
