@@ -19,7 +19,7 @@ from shoal.config.upstream import load_upstream
 from shoal.errors import MissingExtra
 from shoal.kernels.forms import PROCESS
 from shoal.runtime.logs import open_federation_log
-from shoal.runtime.service import resumed, run, stopped_by_signals
+from shoal.runtime.service import LIVE_S, resumed, run, stopped_by_signals
 from shoal.server_node.bootstrap import OwnHelper, StatusUpdater, initial_status, open_server
 from shoal.server_node.history.store import HISTORY_FILE, HistoryReader
 from shoal.server_node.ingest.request_publishing import request_publisher
@@ -85,7 +85,7 @@ def server(
     log_event("started", federation=config.contract.federation, contract=config.contract.digest)
     log_event("privacy", statement=contract.mode.describe().text())
     metrics = ServerMetrics()
-    board = StatusBoard(initial_status(config, time.time()))
+    board = StatusBoard(initial_status(config, time.time()), stale_s=LIVE_S)
     lease = LeaseHolder(config, take_over)
     own_helper = OwnHelper(config)
     renewal = LeaseRenewal(lease, lambda: open_federation_log(config, as_server=True))

@@ -6,7 +6,9 @@ server's step nor see half of one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -156,10 +158,22 @@ def newest_clients(clients: Iterable[ClientStatus], most: int) -> list[ClientSta
 
 class StatusBoard:
     """Holds the newest status. One writer, any number of readers, no locks: an attribute is
-    replaced."""
+    replaced.
 
-    def __init__(self, first: ServerStatus) -> None:
+    `stale_s`: seconds after which a status that was not replaced says nothing of now, as the
+    writer's step hangs; by default none is. `clock` gives seconds and never goes back.
+    """
+
+    def __init__(
+        self,
+        first: ServerStatus,
+        stale_s: float = math.inf,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._status = first
+        self._clock = clock
+        self._posted_s = clock()
+        self.stale_s = stale_s
 
     @property
     def status(self) -> ServerStatus:
@@ -169,3 +183,9 @@ class StatusBoard:
     def post(self, status: ServerStatus) -> None:
         """Replace it."""
         self._status = status
+        self._posted_s = self._clock()
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the newest status is older than `stale_s`."""
+        return self._clock() - self._posted_s > self.stale_s

@@ -67,6 +67,19 @@ def test_ready_only_after_the_log_has_been_read() -> None:
     assert (ready.status_code, ready.text) == (200, "ready\n")
 
 
+def test_not_ready_while_a_step_hangs_as_it_does_on_a_disk_that_does_not_answer() -> None:
+    now = [0.0]
+    board = StatusBoard(a_status(a_contract()), stale_s=120.0, clock=lambda: now[0])
+    client = WebClient(create_app(board, CollectorRegistry(), predict))
+    now[0] = 119.0
+    assert client.get("/readyz").status_code == 200
+    now[0] = 121.0
+    late = client.get("/readyz")
+    assert (late.status_code, "for 120 s" in late.text) == (503, True)
+    board.post(board.status)
+    assert client.get("/readyz").status_code == 200
+
+
 def test_a_server_that_is_not_ready_is_alive() -> None:
     assert client_of(a_status(a_contract(), ready=False)).get("/livez").status_code == 200
 

@@ -249,8 +249,14 @@ class Endpoints:
 
     async def readyz(self, request: Request) -> Response:
         """200 once the records that were in the log at the start have been read; 503 with the
-        reason until then, and while the log or the disk fails."""
+        reason until then, and while the log or the disk fails or does not answer."""
         status = self._board.status
+        if status.ready and self._board.is_stale:
+            return PlainTextResponse(
+                f"not ready: no step has ended for {self._board.stale_s:.0f} s; a disk or a log"
+                " does not answer, or the machine is overloaded\n",
+                503,
+            )
         if status.ready:
             return PlainTextResponse("ready\n")
         if status.unavailable:
