@@ -30,7 +30,7 @@ from shoal.producers.publisher import ReadingsPublisher
 from shoal.producers.source import SourceReading, SourceReadings, identity_of
 from shoal.producers.source_type import MessageStream, ProducerTask, ProducerTotals
 from shoal.protocol.topics import READINGS, readings_settings
-from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.checkpoint import open_replaceable
 from shoal.runtime.client_folders import client_folder
 from shoal.runtime.logs import open_readings
 from shoal.telemetry.events import log_event
@@ -220,7 +220,8 @@ def open_influx_ingest(
         task.folder.mkdir(parents=True, exist_ok=True)
         identity = identity_of("influx 1", task.options["name"] or "")
         file = task.folder / f"producer.{identity}.db"
-        bookmark = KafkaBookmark(stack.enter_context(Checkpoint(file, "the producer of points")))
+        checkpoint = open_replaceable(file, "the producer of points")
+        bookmark = KafkaBookmark(stack.enter_context(checkpoint))
         endpoint = stack.enter_context(closing(Endpoint(settings, token)))
         log_event("write_endpoint_opened", port=endpoint.port)
         yield stack.enter_context(

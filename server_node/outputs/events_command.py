@@ -21,7 +21,7 @@ from shoal.config.settings import Config, load_config
 from shoal.errors import MessageRejected, SettingsError
 from shoal.protocol.events import ClusterEventMessage, SiteEvent
 from shoal.protocol.topics import LABELS, SITE_EVENTS, ensure_label_topics, ensure_topics
-from shoal.runtime.checkpoint import Checkpoint
+from shoal.runtime.checkpoint import Checkpoint, open_replaceable
 from shoal.runtime.logs import open_client_log
 from shoal.runtime.service import run, stopped_by_signals
 from shoal.server_node.outputs.alert_rules import Event, load_rules
@@ -211,7 +211,8 @@ def _checkpoint(config: Config, client: str | None) -> Checkpoint:
     if client is not None:
         owner = f"{owner}, client {client}"
         folder = folder / "clients" / client
-    return Checkpoint(folder / "checkpoint.db", owner)
+    # Events that come again have their `id`; a forwarder that does not start tells of none.
+    return open_replaceable(folder / "checkpoint.db", owner)
 
 
 @contextmanager

@@ -29,11 +29,14 @@ from shoal.producers.mqtt.ingest import open_mqtt_ingest
 from shoal.producers.mqtt.silence import SilenceMonitor
 from shoal.producers.producer_command import producer
 from shoal.protocol.codec import pack
-from shoal.protocol.topics import READINGS
+from shoal.protocol.events import ClusterEventMessage
+from shoal.protocol.topics import READINGS, ensure_topics
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
+from shoal.server_node.outputs.events_command import events as events_command
 from shoal.server_node.regions.bridge import open_bridge
+from shoal.transports import open_log
 from tests.house.masked_federation import MaskedFederation
 from tests.house.region_federations import REGIONS, WORLD, file_of, run_world, write_world
 from tests.house.small_federation import (
@@ -47,6 +50,7 @@ from tests.house.small_federation import (
 )
 from tests.house.test_site_log import keyed, use_site_log, write_site
 from tests.producers.mqtt_ingest import IngestSite
+from tests.server_node.test_forwarding import Receiver
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "files.md"
 CLIENT = CLIENTS[0]
@@ -224,6 +228,14 @@ PARTS = (
         Outcome("made again"),
     ),
     Part(
+        "events",
+        "events/checkpoint.db",
+        "`[events] folder`/`checkpoint.db`",
+        "the log: all events that it still has are delivered again, with the same `id`",
+        Outcome("set aside and made again (`checkpoint_set_aside`)"),
+        Outcome("made again"),
+    ),
+    Part(
         "backup",
         "backup.json",
         "BACKUP/`backup.json`",
@@ -237,6 +249,7 @@ ONLY_CONTENTS = {
     "`[server] folder`/`history.db.damaged`": "nothing reads it",
     "`[client] folder`/`producer.SOURCE.db.damaged`": "nothing reads it",
     "FOLDER`.before-upgrade`, FOLDER`/.upgraded.json`": "what `--undo` compares",
+    "`[replica] folder`/NAME": "tried in `test_replicas.py`, as a replica needs brokers",
     "`[client] folder`/NAME/`restored.txt`": "its presence alone counts",
 }
 """files of the first table whose damage costs nothing but themselves, and why"""
@@ -401,6 +414,39 @@ def world_model(config: Config) -> bytes:
         return pack(server.models()["nodes"].state()["half"])
 
 
+def make_events(folder: Path) -> None:
+    """Events that were all forwarded."""
+    file = folder / "federation.toml"
+    write_federation(folder)
+    config = load_config(file)
+    with closing(open_log(config.log)) as log:
+        ensure_topics(log, config.contract, config.log)
+        given = {"readings": 100, "at": 1e9, "cluster": 1, "share": 0.5}
+        name = config.contract.federation
+        for place in range(3):
+            event = ClusterEventMessage(f"m/{place}/0", "birth", name, "m", place + 1, **given)
+            log.publish(config.contract.events_topic, event.encode(), b"m", event.headers())
+        log.flush()
+    run_events(folder)
+
+
+def run_events(folder: Path) -> None:
+    """Deliver all that are left to a webhook, each once."""
+    file = folder / "federation.toml"
+    receiver = Receiver()
+    try:
+        section = f'\n[events]\nfolder = "events"\n[events.webhook]\nurl = "{receiver.url}"\n'
+        before = file.read_text("utf-8").split("\n[events]")[0]
+        file.write_text(before + section, encoding="utf-8")
+        arguments = ["forward", "--config", str(file), "--until-idle", "0.1"]
+        result = CliRunner().invoke(events_command, arguments, catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        assert receiver.ids == ["m/0/0", "m/1/0", "m/2/0"]
+    finally:
+        receiver.server.shutdown()
+        receiver.server.server_close()
+
+
 def make_backup(folder: Path) -> None:
     """A backup of a federation that has learnt."""
     federation = folder / "federation"
@@ -419,6 +465,7 @@ MAKERS: dict[str, tuple[Callable[[Path], None], Callable[[Path], None]]] = {
     "mqtt": (make_mqtt, run_mqtt),
     "helper": (make_helper, run_helper),
     "region": (make_region, run_bridge),
+    "events": (make_events, run_events),
     "backup": (make_backup, run_restore),
 }
 """name -> what makes a folder, and what reads it"""

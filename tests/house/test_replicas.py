@@ -89,6 +89,36 @@ def test_regions_publish_the_same_bits_whichever_replicas_are_killed_started_and
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize("harm", ["damaged", "absent"])
+def test_a_store_that_is_lost_is_made_again_from_the_changelog(
+    quix_streams: None, kafka_bootstrap: str, memory_folder: Path, harm: str
+) -> None:
+    (region,) = regions = make_regions(memory_folder, kafka_bootstrap, number=1, readings_each=200)
+    processes = [replica(regions, "first")]
+    with (
+        killed_on_exit(processes),
+        closing(Committed(kafka_bootstrap, regions)) as committed,
+        closing(open_log(region.config.log)) as log,
+    ):
+        region.feed(log, region.total // 2)
+        committed.wait(regions)
+        processes[0].kill()
+        store = region.config.replica.folder / "first"
+        files = [path for path in store.rglob("*") if path.is_file()]
+        assert files
+        for path in files:
+            if harm == "absent":
+                path.unlink()
+            else:
+                path.write_bytes(b"\xa5" * path.stat().st_size)
+        processes[0] = processes[0].restarted()
+        region.feed(log, region.total - region.total // 2)
+        committed.wait(regions)
+        assert processes[0].stop() == 0
+    assert committed.snapshots[region] == snapshot_values(region, region.expected())
+
+
+@pytest.mark.integration
 def test_a_replica_goes_on_after_an_outage_and_ends_where_retention_was_faster(
     quix_streams: None, own_broker: Broker, memory_folder: Path
 ) -> None:

@@ -151,8 +151,9 @@ def sender() -> Iterator[Callable[..., Future[tuple[int, str]]]]:
         yield lambda *args, **kwargs: pool.submit(send, *args, **kwargs)
 
 
+@pytest.mark.parametrize("bookmark", ["kept", "damaged", "absent"])
 def test_a_write_is_answered_when_it_is_stored_and_a_repeated_one_is_not_stored_again(
-    tmp_path: Path, sender: Callable[..., Future[tuple[int, str]]]
+    tmp_path: Path, sender: Callable[..., Future[tuple[int, str]]], bookmark: str
 ) -> None:
     site = Site(tmp_path, 'client = "host"\n[influx.fields]\nwarm = "air.warm"\n')
     body = (
@@ -173,6 +174,12 @@ def test_a_write_is_answered_when_it_is_stored_and_a_repeated_one_is_not_stored_
     assert np.isnan(of_b[0][0])
     assert of_b[0][1] == 8.0
     assert site.counts.faults["nameless"] == 1
+    [file] = site.folder.glob("producer.*.db")
+    if bookmark == "absent":
+        file.unlink()
+    if bookmark == "damaged":
+        content = file.read_bytes()
+        file.write_bytes(content[:100] + bytes(len(content) - 100))
     # The answer was lost, or the process was killed before it: the sender writes once more.
     later = body.replace(b"17000000", b"17000001") + body
     with site.running() as ingest:
