@@ -502,6 +502,38 @@ def test_a_sum_of_other_messages_than_those_of_the_batch_makes_the_round_void(
         assert server.models()["clusters"].status().snapshot is None, "nothing was learnt"
 
 
+@pytest.mark.parametrize("lie_first", [False, True])
+def test_of_two_sums_that_a_helper_signs_for_one_batch_every_reader_takes_the_first(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, lie_first: bool
+) -> None:
+    """A helper cannot tell one reader something else than another: all read one log, in one
+    order."""
+    (tmp_path / "before").mkdir()
+    before = MaskedFederation(tmp_path / "before", clients=3)
+    before.feed(1)
+    before.run(helpers=[])
+    shutil.copytree(tmp_path / "before", tmp_path / "after")
+    before.run(clients=[], helpers=["h1"])
+    [honest] = decoded(before, HelperSum)
+    moved = replace(honest, total=bytes_of(words_of(honest.total) - np.uint32(5)))
+    lie = replace(moved, signature=sign(before.secret("h1"), moved.signed_content))
+    federation = MaskedFederation.written_before(
+        tmp_path / "after", clients=len(before.names), now=before.clock.now
+    )
+    publish(federation, *([lie, honest] if lie_first else [honest, lie]))
+    federation.run(clients=[], helpers=["h0"])
+    said = [entry for entry in caplog.records if entry.getMessage() == "helper_sums_differ"]
+    assert [entry.__dict__["fields"]["helper"] for entry in said] == ["h1"]
+    with federation.server() as server:
+        learned = model_state(server)
+        assert server.models()["clusters"].status().snapshot.updates == 1
+    shutil.rmtree(federation.config.server.folder)
+    with federation.server(rebuild=True) as server:
+        while server.step():
+            pass
+        assert model_state(server) == learned
+
+
 def test_a_client_that_spoils_every_batch_is_found_by_halving_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
