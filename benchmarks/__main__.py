@@ -30,6 +30,7 @@ BENCHMARKS = {
     "rounds.tables": Benchmark("defaults of rounds on labelled tables", "5 minutes", False),
     "footprint": Benchmark("memory of a client process", "2 minutes"),
     "idle": Benchmark("a server and a client without readings", "5 minutes"),
+    "disk": Benchmark("what a million readings leave on disks", "2 minutes", False),
     "host": Benchmark("a host of many devices at a reading a second", "2 minutes", False),
     "client_step": Benchmark("readings through a whole client", "half a minute"),
     "noise": Benchmark("the keyed noise in both forms of the kernels", "15 seconds"),

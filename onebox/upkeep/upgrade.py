@@ -46,6 +46,7 @@ from shoal.transports.sqlite import schema
 STEPS: Final[dict[tuple[str, int], Callable[[sqlite3.Connection], None]]] = {
     (LOG, schema.BEFORE_BATCHES): schema.add_batches,
     (LOG, schema.BEFORE_CHECKSUMS): schema.add_checksums,
+    (LOG, schema.BEFORE_PACKING): schema.add_packing,
 }
 """kind and number of a format -> what changes a file of it to the next number, within a
 transaction. A release brings those from the formats of the release before"""

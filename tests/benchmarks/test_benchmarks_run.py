@@ -200,6 +200,18 @@ def test_a_server_and_a_client_are_measured_while_they_rest(tmp_path: Path) -> N
         assert figures["mb_written_per_day"] >= 0
 
 
+@pytest.mark.integration
+def test_what_readings_leave_on_disks_is_counted_by_file_and_by_table(tmp_path: Path) -> None:
+    result = run("disk", tmp_path)
+    files = result["mb_per_million"]
+    tables = result["tables_mb_per_million"]
+    for kind in ("readings logs of clients", "the embedded log"):
+        of_kind = [size for name, size in tables.items() if name.startswith(f"{kind}: ")]
+        # Pages, which are whole ones in both.
+        assert sum(of_kind) == pytest.approx(files[kind], rel=0.2)
+        assert files[kind] > 0
+
+
 WRITES = """
 import os, sys, tempfile, threading, time
 with tempfile.TemporaryFile(dir=sys.argv[1]) as file:

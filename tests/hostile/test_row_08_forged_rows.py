@@ -9,6 +9,7 @@ import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from zlib import compress
 
 from click.testing import CliRunner
 from msgpack import packb
@@ -65,6 +66,12 @@ ROWS = [
     (NOW_MS, 10, None, b"\xc1", packb(["", 2, b"four"]), 2),
     (NOW_MS, 10, None, None, None, 2),
     (NOW_MS, "big", None, None, packb(["", 2, b"four"]), 2),
+    (NOW_MS, 10, None, None, packb(b"not compressed"), 2),
+    (NOW_MS, 10, None, None, packb(compress(bytes(10**8))), 2),
+    (NOW_MS, 10, None, None, packb(compress(packb([[1], [10], [None], [None], [b"one"]]))), 1),
+    (NOW_MS, 10, None, None, packb(compress(packb([[1], [3], [None], [None], [b"a"], [5]]))), 2),
+    (NOW_MS, 10, None, None, packb(compress(packb([[1], [3], [None], [None], [b"a"], [-1]]))), 1),
+    (NOW_MS, 10, None, None, packb(compress(packb([[1] * 40] * 6))), 40),
 ]
 """timestamp, size, key, headers, value, records of a batch: each is not as a log writes it"""
 COLUMNS = "offset, timestamp_ms, size, key, headers, value, batch_records, checksum"

@@ -17,7 +17,13 @@ from shoal.errors import LogError, LogUnavailable, OffsetOutOfRange
 from shoal.transports.base import Headers, RecordBatch, TopicSettings
 from shoal.transports.sqlite.log import QUIET_POLL_S, SqliteLog
 from shoal.transports.sqlite.reader import SqliteLogReader
-from shoal.transports.sqlite.schema import add_batches, add_checksums, connect, writing
+from shoal.transports.sqlite.schema import (
+    add_batches,
+    add_checksums,
+    add_packing,
+    connect,
+    writing,
+)
 from tests.transports.embedded import MIB, TOPIC, everything, locked, opened, values
 
 
@@ -535,6 +541,10 @@ def test_a_log_of_the_layout_before_is_refused_until_it_is_upgraded(path: Path) 
             SqliteLog(path)
         with writing(db):
             add_checksums(db)
+        with pytest.raises(LogError, match=r"in layout 4 of an older .* `shoal upgrade`"):
+            SqliteLog(path)
+        with writing(db):
+            add_packing(db)
         with closing(SqliteLog(path)) as log, closing(SqliteLogReader(path)) as other:
             assert log.bounds(TOPIC) == {0: (3, 5), 1: (0, 0)}
             kept, after = log.read(TOPIC, {0: 3, 1: 0})

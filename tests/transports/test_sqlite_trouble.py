@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import random
 import sqlite3
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from shoal.transports import open_log
 from shoal.transports.base import UNREADABLE, RecordBatch, beginning
 from shoal.transports.sqlite.log import SqliteLog
 from shoal.transports.sqlite.reader import SqliteLogReader
-from shoal.transports.sqlite.schema import SCHEMA_VERSION, add_checksums
+from shoal.transports.sqlite.schema import SCHEMA_VERSION, add_checksums, add_packing
 
 TOPIC = "readings"
 
@@ -46,7 +47,8 @@ def written(path: Path, records: int = 1) -> Path:
     with closing(SqliteLog(path)) as log:
         log.ensure(TOPIC)
         for number in range(records):
-            log.publish(TOPIC, b"%d" % number + b"." * 1000)
+            # Random, as rows of equal values would take a page together.
+            log.publish(TOPIC, b"%d" % number + random.Random(number).randbytes(1000))
     return path
 
 
@@ -260,7 +262,7 @@ def test_a_damaged_name_that_cannot_even_be_quoted_is_refused(tmp_path: Path) ->
         log.ensure(TOPIC)
 
 
-@pytest.mark.parametrize("column", ["first", "next", "bytes"])
+@pytest.mark.parametrize("column", ["first", "next", "bytes", "loose"])
 def test_a_place_that_is_no_number_is_a_damaged_file(column: str, tmp_path: Path) -> None:
     path = written(tmp_path / "log.db")
     with closing(sqlite3.connect(path)) as db, db:
@@ -376,7 +378,9 @@ def test_an_upgraded_log_has_the_checksums_that_a_new_one_has(tmp_path: Path) ->
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         checksums = db.execute("SELECT offset, checksum FROM rows_1_0").fetchall()
         db.execute("ALTER TABLE rows_1_0 DROP COLUMN checksum")
+        db.execute("ALTER TABLE marks DROP COLUMN loose")
         add_checksums(db)
+        add_packing(db)
         assert db.execute("SELECT offset, checksum FROM rows_1_0").fetchall() == checksums
     with closing(SqliteLog(path)) as log:
         assert list(log.read(TOPIC, {0: 0})[0]) == before

@@ -42,6 +42,15 @@ from shoal.transports.base import (
     TopicSettings,
     size_of,
 )
+from shoal.transports.sqlite.packing import (
+    PACKED_BYTES,
+    PACKED_ROW_BYTES_MAX,
+    PACKED_ROWS,
+    Row,
+    groups,
+    packed,
+    unpacked,
+)
 from shoal.transports.sqlite.schema import (
     Topic,
     Watermarks,
@@ -60,7 +69,9 @@ ROW_RECORDS_MAX = 1000
 ROW_BYTES_MAX = 64 * 1024
 """most records and bytes of a row; a record by itself may have more"""
 ROW_SHARE = 64
-"""a row has at most this part of the bytes that are retained, as it is removed as a whole"""
+"""a row has at most this part of the bytes and of the time that are retained, as it is removed as a
+whole"""
+_COLUMNS = "offset, timestamp_ms, size, key, headers, value, batch_records, checksum"
 
 
 class Pending(NamedTuple):
@@ -228,16 +239,14 @@ def _read_partition(
     # Rows are fetched one after the other, as those that are too large together are not to be in
     # memory together.
     rows = db.execute(
-        "SELECT offset, timestamp_ms, size, key, headers, value, batch_records, checksum FROM "
-        f"{source.table} WHERE offset >= ? AND offset < ? ORDER BY offset",
+        f"SELECT {_COLUMNS} FROM {source.table} WHERE offset >= ? AND offset < ? ORDER BY offset",
         (_first_row(db, source.table, position), end),
     )
     with closing(rows):
-        for *row, batch_records, checksum in rows:
-            offset = row[0]
-            values = [*row, batch_records]
-            if row_checksum(*values) == checksum:
-                batch, record_bytes = _as_written(source, row, batch_records)
+        for offset, stored, is_whole in _each_row(rows):
+            row = [offset, *stored[:-1]]
+            if is_whole:
+                batch, record_bytes = _as_written(source, row, stored.batch_records)
             else:
                 batch = _damaged(db, source, offset, end)
                 record_bytes = 0
@@ -267,6 +276,23 @@ def _read_partition(
         else:
             at = end  # also past a gap that compaction has left there
     return _joined([*parts, *_of_rows(source, single)]), at, size
+
+
+def _each_row(rows: Iterable[Sequence[Any]]) -> Iterator[tuple[int, Row, bool]]:
+    """Each row's offset, the row, and whether it is as it was written; in place of a packed row
+    those that are in it. `rows`: in the order of `_COLUMNS`."""
+    for offset, *values, checksum in rows:
+        row = Row(*values)
+        if row_checksum(offset, *row) != checksum:
+            yield offset, row, False
+            continue
+        inner = unpacked(row)
+        if inner is None:
+            yield offset, row, True
+            continue
+        offsets = accumulate((inner_row.records for inner_row in inner), initial=offset)
+        for inner_offset, inner_row in zip(offsets, inner, strict=False):
+            yield inner_offset, inner_row, True
 
 
 def _first_row(db: sqlite3.Connection, table: str, position: int) -> int:
@@ -583,7 +609,7 @@ def store(
     before = replace(mark)
     # Retention first, so that a file at its limit has room for the batch.
     _retain(db, table, mark, topic.settings, now_ms, batch)
-    _append(db, table, mark, batch, now_ms)
+    _append(db, table, mark, batch, now_ms, topic.settings)
     if topic.settings.compact:
         _compact(db, table, mark, batch, now_ms)
     if mark != before:
@@ -591,28 +617,91 @@ def store(
 
 
 def _append(
-    db: sqlite3.Connection, table: str, mark: Watermarks, batch: list[Pending], now_ms: int
+    db: sqlite3.Connection,
+    table: str,
+    mark: Watermarks,
+    batch: list[Pending],
+    now_ms: int,
+    settings: TopicSettings,
 ) -> None:
-    offsets = list(accumulate((pending.records for pending in batch), initial=mark.next))
-    rows = []
-    for offset, pending in zip(offsets, batch, strict=False):
-        row = (
-            offset,
-            now_ms,
-            pending.size,
-            pending.key,
-            pending.headers,
-            pending.value,
-            pending.batch_records,
-        )
-        rows.append((*row, row_checksum(*row)))
+    rows = [Row(now_ms, *pending) for pending in batch]
+    first = mark.next
+    mark.next += sum(row.records for row in rows)
+    mark.bytes += sum(row.size for row in rows)
+    if settings.compact or any(row.size > PACKED_ROW_BYTES_MAX for row in rows):
+        # A key of a compacted topic is found by its column.
+        mark.loose = 0
+    elif mark.loose + len(rows) < PACKED_ROWS:
+        mark.loose += len(rows)
+    else:
+        first, rows = _packed_with_loose(db, table, mark, first, rows, settings)
+        mark.loose = 0
+    offsets = accumulate((row.records for row in rows), initial=first)
     db.executemany(
-        f"INSERT INTO {table} (offset, timestamp_ms, size, key, headers, value, batch_records,"
-        " checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        rows,
+        f"INSERT INTO {table} ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (offset, *row, row_checksum(offset, *row))
+            for offset, row in zip(offsets, rows, strict=False)
+        ],
     )
-    mark.next = offsets[-1]
-    mark.bytes += sum(pending.size for pending in batch)
+
+
+def _packed_with_loose(
+    db: sqlite3.Connection,
+    table: str,
+    mark: Watermarks,
+    first: int,
+    rows: list[Row],
+    settings: TopicSettings,
+) -> tuple[int, list[Row]]:
+    """The rows to append at `first`, packed with the loose ones before them, which are removed; and
+    where they begin then."""
+    loose = _loose_rows(db, table, mark, first)
+    if loose:
+        # Removed before anything is written: a full file has their room.
+        first = loose[0][0]
+        db.execute(f"DELETE FROM {table} WHERE offset >= ?", (first,))
+        rows = [*(row for _, row in loose), *rows]
+    bytes_max = row_bytes_max(settings, PACKED_BYTES)
+    span_ms_max = math.inf if settings.retain_s is None else 1000 * settings.retain_s / ROW_SHARE
+    together: list[Row] = []
+    for group in groups(rows, bytes_max, span_ms_max):
+        row = packed(group)
+        if row is None:
+            together.extend(group)
+        else:
+            together.append(row)
+    return first, together
+
+
+def _loose_rows(
+    db: sqlite3.Connection, table: str, mark: Watermarks, end: int
+) -> list[tuple[int, Row]]:
+    """The rows at the end of a partition that are to be packed, with their offsets; none unless all
+    are as they were written, as a packed row says so of what is in it."""
+    newest = db.execute(
+        f"SELECT {_COLUMNS} FROM {table} ORDER BY offset DESC LIMIT ?",
+        # A number in the file may be any.
+        (min(max(mark.loose, 0), PACKED_ROWS),),
+    ).fetchall()
+    loose = []
+    for offset, *values, checksum in newest:
+        row = Row(*values)
+        written = row_checksum(offset, *row)
+        if written is None or written != checksum or not _is_packable(row):
+            return []
+        if offset + row.records != end:
+            return []
+        loose.append((offset, row))
+        end = offset
+    return loose[::-1]
+
+
+def _is_packable(row: Row) -> bool:
+    """Whether a row is one that a log writes, so that none of another process makes those beside it
+    unreadable."""
+    counted = row.batch_records is None or row.batch_records > 0
+    return counted and _is_sound(row.timestamp_ms, row.size, row.key, row.value)
 
 
 def _retain(

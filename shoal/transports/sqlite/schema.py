@@ -4,9 +4,10 @@ it.
 One table per topic and partition, the offset as rowid, pages of 16 KiB, and a write-ahead log.
 Tables are named by number, never by topic, so a topic's name is always a value and never part of a
 statement. A row is one record, or several of one batch: its offset is that of the first, and
-`batch_records` is their number. `checksum` is the CRC-32 of all other values of the row: SQLite
-has none, so that a bit that flips in a value would be read as if it had been written. It is no
-protection from who writes the file: that is what signatures are for.
+`batch_records` is their number; small rows are packed into one later (`packing`). `checksum` is
+the CRC-32 of all other values of the row: SQLite has none, so that a bit that flips in a value
+would be read as if it had been written. It is no protection from who writes the file: that is what
+signatures are for.
 
 The log has a time of its own, by which it stamps records and retains them, as Kafka does with
 LogAppendTime. Processes that write the same file may disagree about the date: a clock was set
@@ -83,11 +84,13 @@ def _boot() -> str:
 
 APPLICATION_ID = 0x53484F4C
 """'SHOL', which `file` and `PRAGMA application_id` show for a log of shoal"""
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 BEFORE_BATCHES = 2
 """layout whose rows are one record each: `shoal upgrade` adds the column `batch_records`"""
 BEFORE_CHECKSUMS = 3
 """layout whose rows have no checksum: `shoal upgrade` computes that of what it finds"""
+BEFORE_PACKING = 4
+"""layout whose rows are never packed: `shoal upgrade` leaves them as they are"""
 
 PAGE_BYTES = 16 * 1024
 CACHE_BYTES = 512 * 1024
@@ -105,10 +108,11 @@ _TABLES = (
         retain_bytes INTEGER, retain_s REAL, record_bytes_max INTEGER NOT NULL)""",
     # `next` is the high-water mark: offsets go on from it even when retention has emptied the
     # table. `first` is moved by retention only, so that a gap left by compaction is not taken for a
-    # loss.
+    # loss. `loose` is the number of rows at the end that are to be packed.
     """CREATE TABLE marks (
         topic INTEGER NOT NULL, partition INTEGER NOT NULL,
         first INTEGER NOT NULL, next INTEGER NOT NULL, bytes INTEGER NOT NULL,
+        loose INTEGER NOT NULL DEFAULT 0,
         PRIMARY KEY (topic, partition)) WITHOUT ROWID""",
     TABLE,
 )
@@ -313,6 +317,12 @@ def add_checksums(db: sqlite3.Connection) -> None:
     db.execute(f"PRAGMA user_version = {BEFORE_CHECKSUMS + 1}")
 
 
+def add_packing(db: sqlite3.Connection) -> None:
+    """Change a log of layout `BEFORE_PACKING` to the next one, within a transaction."""
+    db.execute("ALTER TABLE marks ADD COLUMN loose INTEGER NOT NULL DEFAULT 0")
+    db.execute(f"PRAGMA user_version = {BEFORE_PACKING + 1}")
+
+
 _CHECKED = ("offset", "timestamp_ms", "size", "key", "headers", "value", "batch_records")
 """columns that a checksum is of, in the order of `row_checksum`"""
 _NUMBERS = struct.Struct("<7q")
@@ -389,7 +399,9 @@ class Watermarks:
     next: int
     """offset of the next record"""
     bytes: int
-    """bytes of keys, values and headers"""
+    """bytes of keys, values and headers, before rows were packed"""
+    loose: int = 0
+    """rows at the end that are packed once there are enough"""
 
 
 def rows_table(number: int, partition: int) -> str:
@@ -453,7 +465,7 @@ def create(db: sqlite3.Connection, name: str, settings: TopicSettings, identity:
             db.execute(
                 f"CREATE INDEX {table}_tombstones ON {table} (timestamp_ms) WHERE value IS NULL"
             )
-        db.execute("INSERT INTO marks VALUES (?, ?, 0, 0, 0)", (number, partition))
+        db.execute("INSERT INTO marks VALUES (?, ?, 0, 0, 0, 0)", (number, partition))
     return Topic(number, identity, settings)
 
 
@@ -472,14 +484,14 @@ def watermarks(db: sqlite3.Connection, topic: Topic) -> dict[int, Watermarks]:
     """partition -> its watermarks. Raises `LogError` where the file holds something else in their
     place."""
     rows = db.execute(
-        "SELECT partition, first, next, bytes FROM marks WHERE topic = ? ORDER BY partition",
+        "SELECT partition, first, next, bytes, loose FROM marks WHERE topic = ? ORDER BY partition",
         (topic.number,),
     ).fetchall()
     if not all(isinstance(number, int) for row in rows for number in row):
         raise LogError(
             "the log's file is damaged: a place in a topic is no number; restore it from a backup"
         )
-    return {partition: Watermarks(first, next_, bytes_) for partition, first, next_, bytes_ in rows}
+    return {partition: Watermarks(*numbers) for partition, *numbers in rows}
 
 
 def store_watermarks(
@@ -487,6 +499,7 @@ def store_watermarks(
 ) -> None:
     """Store a partition's watermarks, within a transaction."""
     db.execute(
-        "UPDATE marks SET first = ?, next = ?, bytes = ? WHERE topic = ? AND partition = ?",
-        (mark.first, mark.next, mark.bytes, topic.number, partition),
+        "UPDATE marks SET first = ?, next = ?, bytes = ?, loose = ? WHERE topic = ? AND partition"
+        " = ?",
+        (mark.first, mark.next, mark.bytes, mark.loose, topic.number, partition),
     )

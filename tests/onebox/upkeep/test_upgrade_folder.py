@@ -34,7 +34,11 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a federation that has stopped."""
     folder = tmp_path_factory.mktemp("upgrade") / "data"
     folder.mkdir()
-    run_to_end(create_federation(folder, CLIENTS[:1], readings=120, pool_clients=1), CLIENTS[:1])
+    with pytest.MonkeyPatch.context() as patched:
+        # Rows as older layouts have them, too, are one record each.
+        patched.setattr("shoal.transports.sqlite.records.PACKED_ROWS", 10**9)
+        file = create_federation(folder, CLIENTS[:1], readings=120, pool_clients=1)
+        run_to_end(file, CLIENTS[:1])
     return folder
 
 
@@ -235,6 +239,7 @@ def test_an_upgraded_federation_goes_on_as_an_undisturbed_one(folder: Path, tmp_
                 db.execute(f"ALTER TABLE {table} DROP COLUMN batch_records")
                 db.execute(f"ALTER TABLE {table} DROP COLUMN checksum")
                 db.execute(f"ALTER TABLE {table} RENAME TO records{table.removeprefix('rows')}")
+            db.execute("ALTER TABLE marks DROP COLUMN loose")
             db.execute("PRAGMA user_version = 2")
     ended = CliRunner().invoke(
         shoal, ["upgrade", str(folder), "--config", str(folder / "federation.toml")]
