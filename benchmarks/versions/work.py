@@ -23,7 +23,6 @@ from typing import Any, Protocol
 import numpy as np
 
 import shoal
-from shoal.client_nodes.bootstrap import open_client
 from shoal.config.settings import Config, load_config
 from shoal.estimators.fcac import FCAC
 from shoal.kernels.forms import PROCESS
@@ -31,8 +30,6 @@ from shoal.privacy import Bounds, load_mode
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS
 from shoal.runtime.logs import open_readings
-from shoal.server_node.bootstrap import open_server
-from shoal.server_node.node import ServerNode
 from shoal.transports.base import RecordBatch, publish_batch
 
 try:
@@ -45,11 +42,16 @@ except ImportError:  # in a version whose nodes are resumed where they are opene
 
 
 try:
+    from shoal.client_nodes.bootstrap import open_client
     from shoal.producers.producer_command import producer
-except ImportError:  # in a version that names it otherwise
-    from shoal.producers.command import (  # type: ignore[import-not-found, no-redef]  # older name
-        producer,
-    )
+    from shoal.server_node.bootstrap import open_server
+    from shoal.server_node.node import ServerNode
+except ImportError:  # in a version that installs a package for each folder
+    # To mypy they are other modules than those above.
+    from client_nodes.bootstrap import open_client  # type: ignore[assignment]  # see above
+    from producers.producer_command import producer  # type: ignore[assignment]  # see above
+    from server_node.bootstrap import open_server
+    from server_node.node import ServerNode  # type: ignore[assignment]  # see above
 
 MODEL = "clusters"
 CLIENTS = 4
