@@ -141,10 +141,11 @@ def cells(generator: np.random.Generator, d: int) -> Iterator[tuple[str, str, Pr
     """The counts of dbscan: in a table while the grid has few cells, or else in a hash table."""
     # dbscan takes six features at most.
     features = min(d, 6)
-    for name, side in (
-        ("count_in_table", 64 if d == 2 else 4),
-        ("count_in_slots", 512 if d == 2 else 8),
-    ):
+    sides = {"count_in_table": 64 if d == 2 else 4}
+    # In two features what is too large for a table is counted in NumPy's form alone.
+    if features > 2:
+        sides["count_in_slots"] = 8
+    for name, side in sides.items():
         low = np.zeros(features)
         step = np.full(features, 1.0 / side)
         for n in (2000, 20_000):

@@ -282,6 +282,10 @@ class CellCounts:
         self._low = np.ascontiguousarray(low)
         self._step = np.ascontiguousarray(step)
         self._in_table = cells ** len(low) <= TABLE_MAX
+        # In two features a grid that is too large for a table is so fine that nearly every row has
+        # a cell of its own, and a hash table gains nothing: an answer to 20 000 rows took .71 to
+        # .78 of its time with NumPy's form. In 3 features it took 1.5 times that, in 8 2.4 times.
+        self._few_alike = not self._in_table and len(low) <= 2
         # Only where it is used: a table of all cells of many features would fill the memory.
         table_cells = cells ** len(low) if self._in_table else 0
         self._table = np.zeros(table_cells, dtype=np.int64)
@@ -297,7 +301,7 @@ class CellCounts:
     def add(self, rows: Floats) -> None:
         """Count rows (n, d)."""
         compiled = forms.PROCESS.compiled_for(SHARE_OF_LEARNING * len(rows))
-        if compiled is None:
+        if compiled is None or self._few_alike:
             numbers = cell_numbers(
                 cell_digits(cell_places(rows, self._low, self._step), self._cells), self._cells
             )

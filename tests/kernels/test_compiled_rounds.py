@@ -210,10 +210,10 @@ def test_many_cells_are_counted_in_a_hash_table_of_bounded_size(
 ) -> None:
     monkeypatch.setattr("shoal.kernels.cells.SLOTS", (4, 256))
     forms.PROCESS = FORMS[COMPILED]
-    counts = CellCounts(1000, np.zeros(2), np.ones(2))
+    counts = CellCounts(1000, np.zeros(3), np.ones(3))
     sizes = set()
     places = np.random.default_rng(0).permutation(1000)
-    for part in np.array_split(np.stack([places, places[::-1]], axis=1) + 0.5, 50):
+    for part in np.array_split(np.stack([places, places[::-1], places], axis=1) + 0.5, 50):
         counts.add(part)
         sizes.add(len(counts._slots))
     assert sizes == {64, 256}
