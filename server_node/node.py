@@ -61,7 +61,7 @@ from shoal.transports.base import (
     read_next,
 )
 
-STATE_VERSION = 26
+STATE_VERSION = 27
 CLOCKS_APART_S: Final = 0.002
 """seconds that a wait is longer than the clock says, so that it does not end just before"""
 GATHER_S: Final = 0.02

@@ -43,15 +43,25 @@ OPEN_MAX: Final = 16
 
 @dataclass(frozen=True, kw_only=True)
 class OpenBinState(SavedState):
-    """A bin with readings that are not published."""
+    """A bin with readings that are not published.
+
+    Each checkpoint has those of all models, and mostly only places wait, until the bin is over:
+    counts that are published are not saved a second time.
+    """
 
     width_s: int
     start: Annotated[int, Whole(least=-COUNT_MAX)]
-    changed: bool
-    """whether counts in it are not published"""
     unplaced: bool
     """whether places in it are not published"""
-    bin: Bin
+    bin: Bin | None
+    """None where all counts in it are published: it is read again where they were"""
+    places: Places | None
+    """the places that join it then; None where the bin is saved, or has no places"""
+    placed_updates: int
+    """see `Bin`"""
+
+    def check(self) -> None:
+        require(self.bin is not None or self.places is not None, "an open bin without readings")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +112,9 @@ class Recorder:
         """those with counts that are not published"""
         self._unplaced: set[tuple[int, int]] = set()
         """those whose places are not published"""
+        self._saved_places: dict[tuple[int, int], tuple[Places, int]] = {}
+        """places, and the updates up to which they were published, of bins that were not read again
+        since a restart"""
         self._newest: dict[int, int] = {}
         """width -> start of the newest bin"""
         self._clients: dict[str, int] = {}
@@ -218,6 +231,7 @@ class Recorder:
         self._bins.clear()
         self._changed.clear()
         self._unplaced.clear()
+        self._saved_places.clear()
         self._newest.clear()
         self._clients.clear()
         self.begins_again = True
@@ -229,10 +243,13 @@ class Recorder:
         state = earlier._state()
         bins = []
         for saved in state.bins:
-            places = Places.empty(self._features, self._circular)
+            # Of those that are published nothing but places would be taken over.
+            if saved.bin is None:
+                continue
             if saved.bin.places is None:
                 bins.append(saved)
             else:
+                places = Places.empty(self._features, self._circular)
                 bins.append(replace(saved, bin=replace(saved.bin, places=places)))
         self._become(replace(state, bins=bins))
 
@@ -253,8 +270,9 @@ class Recorder:
         packed: PackedTables = {}
         # A list, as bins are removed on the way. Before anything is published: a bin that is too
         # old would be written and removed again by the same snapshot.
-        for key in [key for key in self._bins if self._is_too_old(*key)]:
-            self._drop(key)
+        for key in [*self._bins, *self._saved_places]:
+            if self._is_too_old(*key):
+                self._drop(key)
         # Sorted: a set has no order, and the records of a snapshot must be the same ones after a
         # restart.
         for key in sorted(self._changed | self._unplaced):
@@ -262,7 +280,7 @@ class Recorder:
             # Places are published once a newer bin has begun.
             is_over = start < self._newest[width]
             if key in self._changed or is_over:
-                published = self._bins[key].carried(width, updates, is_over)
+                published = self._opened(*key).carried(width, updates, is_over)
                 changed.append(published.message(self._origin, width, start, is_over, packed))
                 self._bins[key] = published
                 self._changed.discard(key)
@@ -289,16 +307,25 @@ class Recorder:
 
     def _state(self) -> RecorderState:
         bins = []
+        for (width, start), (places, placed_updates) in self._saved_places.items():
+            bins.append(_published_bin(width, start, places, placed_updates))
         for key, counted in self._bins.items():
-            changed = key in self._changed
-            unplaced = key in self._unplaced
-            if changed or unplaced:
-                width, start = key
+            width, start = key
+            if key in self._changed:
                 bins.append(
                     OpenBinState(
-                        width_s=width, start=start, changed=changed, unplaced=unplaced, bin=counted
+                        width_s=width,
+                        start=start,
+                        unplaced=key in self._unplaced,
+                        bin=counted,
+                        places=None,
+                        placed_updates=counted.placed_updates,
                     )
                 )
+            elif key in self._unplaced and counted.places is not None:
+                bins.append(_published_bin(width, start, counted.places, counted.placed_updates))
+        # The order in which bins were used last is another one after a restart.
+        bins.sort(key=lambda saved: (saved.width_s, saved.start))
         newest = [NewestState(width_s=width, start=start) for width, start in self._newest.items()]
         return RecorderState(
             bins=bins,
@@ -312,8 +339,15 @@ class Recorder:
         )
 
     def _become(self, state: RecorderState) -> None:
-        self._bins = OrderedDict(((saved.width_s, saved.start), saved.bin) for saved in state.bins)
-        self._changed = {(saved.width_s, saved.start) for saved in state.bins if saved.changed}
+        self._bins = OrderedDict()
+        self._saved_places = {}
+        for saved in state.bins:
+            key = (saved.width_s, saved.start)
+            if saved.bin is not None:
+                self._bins[key] = saved.bin
+            elif saved.places is not None:
+                self._saved_places[key] = (saved.places, saved.placed_updates)
+        self._changed = set(self._bins)
         self._unplaced = {(saved.width_s, saved.start) for saved in state.bins if saved.unplaced}
         self._newest = {newest.width_s: newest.start for newest in state.newest}
         self._clients = _numbered(state.clients)
@@ -370,6 +404,9 @@ class Recorder:
                 opened = Bin.empty(width, self._features, self._circular)
             else:
                 opened = Bin.of(published, self._features, self._circular)
+            if key in self._saved_places:
+                places, placed_updates = self._saved_places.pop(key)
+                opened = replace(opened, places=places, placed_updates=placed_updates)
             self._bins[key] = opened
         self._bins.move_to_end(key)
         return opened
@@ -385,7 +422,8 @@ class Recorder:
         return start <= self._newest[width] - BINS_KEPT[width] * width
 
     def _drop(self, key: tuple[int, int]) -> None:
-        del self._bins[key]
+        self._bins.pop(key, None)
+        self._saved_places.pop(key, None)
         self._changed.discard(key)
         self._unplaced.discard(key)
 
@@ -396,6 +434,18 @@ class Recorder:
         published = [key for key in self._bins if key not in self._unplaced]
         for key in published[: max(0, len(published) - OPEN_MAX)]:
             del self._bins[key]
+
+
+def _published_bin(width: int, start: int, places: Places, placed_updates: int) -> OpenBinState:
+    """The saved state of a bin whose counts are published, and its places are not."""
+    return OpenBinState(
+        width_s=width,
+        start=start,
+        unplaced=True,
+        bin=None,
+        places=places,
+        placed_updates=placed_updates,
+    )
 
 
 def _numbered(clients: Iterable[str]) -> dict[str, int]:

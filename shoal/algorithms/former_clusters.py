@@ -38,6 +38,10 @@ class Place:  # noqa: PLW1641 - arrays have no hash
         same_mean = np.array_equal(self.mean, other.mean)
         return same_mean and np.array_equal(self.variance, other.variance)
 
+    def alone(self) -> Place:
+        """The same place in arrays of its own: rows would keep the arrays of all alive with it."""
+        return Place(self.mean.copy(), self.variance.copy())
+
 
 class FormerCluster(NamedTuple):
     """A cluster that has ended."""
@@ -68,7 +72,8 @@ def places_of(
     weights (n,) of their parts, those of a cluster one after the other, from `starts` (k,) on. The
     parts of a cluster count alike where none has a weight above 0.
 
-    All at once, as every snapshot of a server asks for all of its clusters. O(n * d).
+    All at once, as every snapshot of a server asks for all of its clusters: they are rows of the
+    same arrays. O(n * d).
     """
     cluster = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(weights)))
     weight = np.maximum(weights, 0.0)
@@ -85,8 +90,7 @@ def places_of(
     between = np.square(_differences(means, mean[cluster], circular))
     variance = np.add.reduceat(share[:, None] * (variances + between), starts)
     variance = np.maximum(variance, LEAST_VARIANCE)
-    # Copies: a place outlives its cluster, and a row would keep the arrays of all alive with it.
-    return [Place(*rows) for rows in zip(map(np.copy, mean), map(np.copy, variance), strict=True)]
+    return [Place(*rows) for rows in zip(mean, variance, strict=True)]
 
 
 def widths_apart(one: Place, other: Place, circular: Sequence[int] = ()) -> float:

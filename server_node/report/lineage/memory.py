@@ -27,7 +27,9 @@ def places_of_groups(view: ClusteringView, groups: Groups) -> dict[int, Place]:
     if not groups.mass:
         return {}
     numbers = np.array(sorted(groups.mass))
-    of_groups = np.flatnonzero(np.isin(view.cluster, numbers))
+    at = numbers.searchsorted(view.cluster)
+    # `clip`: beyond the last number is another one, and no error.
+    of_groups = (numbers.take(at, mode="clip") == view.cluster).nonzero()[0]
     # The nodes of a cluster one after the other, in the order of the snapshot.
     ordered = of_groups[np.argsort(view.cluster[of_groups], kind="stable")]
     places = places_of(

@@ -308,7 +308,7 @@ class _Step:
         self._former[cluster.identity] = cluster
         place = self._places.pop(cluster.identity, None)
         if place is not None:
-            self._former_places[cluster.identity] = place
+            self._former_places[cluster.identity] = place.alone()
         # A dictionary keeps the order in which keys came, so the first one has ended first.
         while len(self._former) > FORMER_MAX:
             oldest = next(iter(self._former))
@@ -489,10 +489,12 @@ class _Step:
 
     def _places_now(self) -> dict[int, Place]:
         """The place of each known cluster, now or when it was last found."""
+        # Those of clusters that are away stay for long; the others are replaced in the next step.
         places = {
-            identity: place
+            identity: place.alone()
             for identity, place in self._places.items()
             if identity in self._clusters
+            and self._group_of.get(identity) not in self._place_of_group
         }
         for identity, number in self._group_of.items():
             if identity >= 0 and number in self._place_of_group:
