@@ -10,6 +10,7 @@ Neither costs other clients anything.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -36,6 +37,8 @@ those of a client are written at once"""
 TAKE_IN_S: Final = 0.5
 """time for which records are taken in before the clients have their turn: beyond it, a device with
 very many records would keep the others from learning what they have"""
+SHOW_PROGRESS_S: Final = 5.0
+"""least interval at which the log's tools are shown how far was read"""
 NAME_BYTES_MAX: Final = 1000
 """longest name of a client in the records: it is kept in a file of the client's folder"""
 NOTES_READ_MAX: Final = 10_000
@@ -84,6 +87,8 @@ class SiteIntake:
         self._names: dict[bytes, str] = {}
         """what records call a client -> client, of those that are taken in"""
         self._rejections = RejectionWatch()
+        self._shows_next = -math.inf
+        """the moment at which the log's tools are shown how far was read, by the monotonic clock"""
         log.ensure(self._topic)
         self._source = log.identity(self._topic)
         self._stored_at = site.positions(self._source)
@@ -139,6 +144,10 @@ class SiteIntake:
             return False
         while time.monotonic() < began + TAKE_IN_S and self._take_in():
             pass
+        if began >= self._shows_next:
+            self._shows_next = began + SHOW_PROGRESS_S
+            reader = f"{self._config.contract.federation}.hosts"
+            self._log.show_progress(reader, self._topic, self._stored_at)
         return True
 
     def lag_records(self) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from shoal.config.extension_settings import parse_address, transport_part
@@ -148,10 +148,14 @@ class Replica(Application):  # type: ignore[misc]  # its types are not looked at
 
 
 def run_replica(
-    regions: Mapping[str, Region], settings: ReplicaSettings, name: str, timers: Timers
+    regions: Mapping[str, Region],
+    settings: ReplicaSettings,
+    name: str,
+    timers: Timers,
+    observe: Callable[[Mapping[str, Mapping[int, int]]], None],
 ) -> None:
     """Serve the regions, by their topics of updates, as the replica `name`, until SIGTERM or
-    Ctrl-C.
+    Ctrl-C. `observe`: see `Assignments`.
 
     After an error of Kafka everything is built again from what was committed: the same path as
     after a kill. Raises `InvalidState`, `LogError`, `SettingsError`.
@@ -160,7 +164,7 @@ def run_replica(
     while True:
         replica: Replica | None = None
         try:
-            replica = make_application(regions, settings, name, timers)
+            replica = make_application(regions, settings, name, timers, observe)
             notify_systemd("READY=1")
             replica.run()
             return
@@ -198,14 +202,18 @@ def _stopped_within(seconds: float) -> bool:
 
 
 def make_application(
-    regions: Mapping[str, Region], settings: ReplicaSettings, name: str, timers: Timers
+    regions: Mapping[str, Region],
+    settings: ReplicaSettings,
+    name: str,
+    timers: Timers,
+    observe: Callable[[Mapping[str, Mapping[int, int]]], None] = lambda _: None,
 ) -> Replica:
-    """The application of the replica `name`. Its topics are there.
+    """The application of the replica `name`. Its topics are there. `observe`: see `Assignments`.
 
     Raises `SettingsError`, and errors of Kafka.
     """
     log = next(iter(regions.values())).config.log
-    assignments = Assignments(timers)
+    assignments = Assignments(timers, observe)
     statistics = {
         "statistics.interval.ms": STATISTICS_MS,
         "stats_cb": assignments.take_statistics,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -19,7 +19,10 @@ from shoal.errors import InvalidState, LogError, MissingExtra, SettingsError
 from shoal.protocol.lease import is_lease
 from shoal.protocol.published_contract import CONTRACT_KEY, publish_contract, published_contracts
 from shoal.protocol.topics import ensure_topics
+from shoal.runtime.health import serve
 from shoal.runtime.logs import open_federation_log
+from shoal.runtime.service import Heartbeat
+from shoal.server_node.replicas.metrics import ReplicaMetrics
 from shoal.server_node.replicas.region import Region
 from shoal.server_node.replicas.region_model import RegionModel
 from shoal.server_node.replicas.state_store import CHANGELOG_RECORD_BYTES_MAX
@@ -80,6 +83,18 @@ def replica(files: tuple[Path, ...], name: str, as_json: bool, verbose: bool) ->
             regions[config.contract.updates_topic] = region
             models += region.models.values()
     timers = Timers(models, lambda: open_log(log_settings))
+    settings = configs[0].replica
+    metrics = ReplicaMetrics(regions)
+    heartbeat = Heartbeat()
+
+    def observe(assigned: Mapping[str, Mapping[int, int]]) -> None:
+        heartbeat.beat()
+        metrics.observe(assigned)
+
+    if settings.metrics_port:
+        serve(settings.metrics_host, settings.metrics_port, metrics.registry, heartbeat)
+        address = f"http://{settings.metrics_host}:{settings.metrics_port}/metrics"
+        log_event("metrics_served", address=address)
     exported = []
     for region in regions.values():
         # Two replicas have numbers of one region, each of what it absorbed itself.
@@ -89,7 +104,7 @@ def replica(files: tuple[Path, ...], name: str, as_json: bool, verbose: bool) ->
         }
         exported.append(Telemetry(region.metrics.registry, resource, region.spans))
     with timers.running(), exporting("replica", *exported):
-        run_replica(regions, configs[0].replica, name, timers)
+        run_replica(regions, settings, name, timers, observe)
     log_event("stopped", models=len(models))
 
 

@@ -13,9 +13,9 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from typing import Final
+from typing import Any, Final
 
 from shoal.errors import ShoalError
 from shoal.server_node.replicas.region_model import RegionModel
@@ -130,8 +130,15 @@ class Timers:
 class Assignments:
     """Logs every assignment, and has all models asked for their timers after it."""
 
-    def __init__(self, timers: Timers) -> None:
+    def __init__(
+        self,
+        timers: Timers,
+        observe: Callable[[Mapping[str, Mapping[int, int]]], None] = lambda _: None,
+    ) -> None:
+        """`observe` gets what is assigned with each statistics, topic -> partition -> records that
+        are not read yet."""
         self._timers = timers
+        self._observe = observe
         self._newest: tuple[int, list[str]] = (0, [])
 
     def take_statistics(self, text: str) -> None:
@@ -139,16 +146,33 @@ class Assignments:
         statistics = json.loads(text)
         rebalances = statistics.get("cgrp", {}).get("rebalance_cnt", 0)
         assigned: list[str] = []
+        lags: dict[str, dict[int, int]] = {}
         for name, topic in statistics.get("topics", {}).items():
             if not name.endswith(".updates"):
                 continue
             for partition, about in topic["partitions"].items():
                 if about.get("fetch_state") == "active":
                     assigned.append(f"{name}/{partition}")
+                    lags.setdefault(name, {})[int(partition)] = _lag(about)
         assigned.sort()
+        self._observe(lags)
         if (rebalances, assigned) == self._newest:
             return
         if assigned != self._newest[1]:
             log_event("regions_assigned", partitions=len(assigned), topics=" ".join(assigned))
         self._newest = (rebalances, assigned)
         self._timers.ask_all()
+
+
+def _lag(about: Mapping[str, Any]) -> int:
+    """Records of a partition that are not read yet, by its statistics in librdkafka.
+
+    Not its `consumer_lag`, which goes by offsets that the consumer itself commits: those of a
+    replica are committed by its producer, in transactions.
+    """
+    end = int(about.get("ls_offset", -1))
+    fetched = int(about.get("next_offset", -1))
+    waiting = int(about.get("fetchq_cnt", 0))
+    if min(end, fetched) < 0:
+        return waiting
+    return max(0, end - fetched) + waiting

@@ -481,6 +481,12 @@ class ReplicaSettings(Settings):
         description="a replica that was silent for so long has its regions taken over; at least "
         "what the brokers allow (`group.min.session.timeout.ms`, 6 by default)",
     )
+    metrics_port: int = Field(
+        default=0, ge=0, le=65535, description="port of /metrics and /livez of a replica; 0: none"
+    )
+    metrics_host: str = Field(
+        default="127.0.0.1", description="address that they are served at; there is no login"
+    )
 
 
 class UpstreamSettings(Settings):

@@ -96,7 +96,7 @@ class ProcessMetrics:
     """help text of `shoal_readings_total`"""
 
     def __init__(self, process: str) -> None:
-        self.registry = _registry(process)
+        self.registry = process_registry(process)
         self.readings = Counter(
             "shoal_readings",
             self.READINGS,
@@ -469,7 +469,8 @@ class ServerMetrics(ProcessMetrics):
         )
 
 
-def _registry(process: str) -> CollectorRegistry:
+def process_registry(process: str) -> CollectorRegistry:
+    """A registry with what every process shows: its memory, CPU time and version."""
     # A creation time beside each counter would double the number of series and no dashboard or
     # alert needs it.
     disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's own omission

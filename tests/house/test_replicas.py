@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from kafka import KafkaAdminClient, TopicPartition
@@ -20,7 +21,7 @@ from tests.house.regions import (
     snapshot_values,
 )
 from tests.house.small_federation import all_records
-from tests.kafka_broker import Broker
+from tests.kafka_broker import Broker, free_ports
 
 
 @pytest.mark.parametrize("number", [2, pytest.param(4, marks=pytest.mark.integration)])
@@ -126,6 +127,16 @@ def test_a_replica_goes_on_after_an_outage_and_ends_where_retention_was_faster(
         memory_folder, own_broker.bootstrap, number=1, readings_each=200
     )
     part = -(-region.total // 3)
+    port = free_ports(1)
+    text = region.file.read_text(encoding="utf-8")
+    region.file.write_text(f"{text}metrics_port = {port}\n", encoding="utf-8")
+    federation = region.config.contract.federation
+
+    def shows(series: str, value: int) -> bool:
+        with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            lines = answer.read().decode().splitlines()
+        return any(line.startswith(series) and line.endswith(f" {value:.1f}") for line in lines)
+
     processes = [replica(regions, "only")]
     with (
         killed_on_exit(processes),
@@ -140,6 +151,9 @@ def test_a_replica_goes_on_after_an_outage_and_ends_where_retention_was_faster(
         region.feed(log, part)
         committed.wait(regions)
         assert committed.snapshots[region] == snapshot_values(region, region.expected())
+        of_region = f'federation="{federation}"'
+        wait_until(lambda: shows(f"shoal_consumer_lag_records{{{of_region}", 0))
+        assert shows(f'shoal_updates_total{{{of_region},result="absorbed"', region.fed)
         assert processes[0].stop() == 0
 
         region.feed(log, part)

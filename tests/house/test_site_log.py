@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka import KafkaAdminClient
 
 from shoal.client_nodes import host as host_module
 from shoal.client_nodes import hosted_client, site_intake, site_source
@@ -764,3 +765,17 @@ def test_a_topic_of_a_broker_is_taken_in_and_read_on_after_a_restart(
         learn_all(100)
         send(50)
         learn_all(150)
+        sent = 150
+        with closing(KafkaAdminClient(bootstrap_servers=kafka_bootstrap)) as admin:
+            while not (read := shown_progress(admin, config)):  # a new broker refuses the first
+                send(10)
+                sent += 10
+                learn_all(sent)
+        assert 0 < read <= sent
+
+
+def shown_progress(admin: KafkaAdminClient, config: Config) -> int:
+    """Records of the site's topic that the brokers' tools show as read by its hosts."""
+    reader = f"{config.contract.federation}.hosts"
+    shown = admin.list_group_offsets({reader: None})[reader]
+    return sum(about.offset for place, about in shown.items() if place.topic == config.host.topic)
