@@ -19,7 +19,7 @@ from benchmarks.machine import facts, one_line
 from benchmarks.results import out_option, rounded, table, write
 from benchmarks.steadiness.sensors import Table, read
 from shoal import FCAC, ClusterTree, DensityTree, FederatedGMM, FederatedKMeans
-from shoal.estimators.regimes import Regimes
+from shoal.estimators.states import States
 from shoal.kernels.arrays import Floats
 
 READINGS: Final = 8000
@@ -55,8 +55,8 @@ def _of_density(rows: Floats, **options: Any) -> Any:
     return _fitted(partial(DensityTree, low=0.0, high=1.0, random_state=0), rows, **options)
 
 
-def _regimes(rows: Floats) -> Any:
-    return Regimes().fit(rows).labels_
+def _states(rows: Floats) -> Any:
+    return States().fit(rows).labels_
 
 
 def _choices() -> list[Choice]:
@@ -94,7 +94,7 @@ def _choices() -> list[Choice]:
         *of("FCAC", fcac, {}, {"edge_factor": 0.3}, {"similarity": "cae"}),
         *of("k-means", means, *({"n_clusters": choice} for choice in ("silhouette", "gap"))),
         *of("mixture", mixtures, *({"n_clusters": choice} for choice in ("silhouette", "bic"))),
-        Choice("Regimes", "default", _regimes),
+        Choice("States", "default", _states),
     ]
 
 

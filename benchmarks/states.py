@@ -28,12 +28,12 @@ from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # it has no types
 
 from benchmarks.machine import facts, one_line
-from benchmarks.regimes import dwells
 from benchmarks.results import out_option, table, write
 from benchmarks.states_cost import cost_page, measure_cost
 from benchmarks.states_fleet import measure_fleet
 from benchmarks.states_sensors import measure_sensors, sensors_page
-from shoal.estimators.regimes import Regimes
+from benchmarks.states_streams import autoregressive as autoregressive_rows
+from benchmarks.states_streams import dwells
 from shoal.estimators.states import States
 from shoal.kernels.arrays import Floats, Ints
 
@@ -42,7 +42,7 @@ SEEDS: Final = (31, 32)
 NULL_SEEDS: Final = 12
 """streams of each kind without states, of one column; a third as many of three columns"""
 NULL_SEEDS_OF_OTHERS: Final = 4
-"""as many of the strict learner and of `Regimes`"""
+"""as many of the strict learner"""
 NULL_BASE: Final = 70_000
 OWN_READINGS: Final = 10_000
 NULL_READINGS: Final = (2_000, 5_000, 12_000)
@@ -103,11 +103,6 @@ def one_state(rows: Floats) -> Ints:
     return np.zeros(len(rows), dtype=np.int64)
 
 
-def regimes(rows: Floats) -> Ints:
-    """`Regimes` as it is."""
-    return Regimes().fit(rows).labels_
-
-
 def claspy(rows: Floats) -> Ints:
     """Segments of claspy, each a state of its own: it tells changes, not which states are the
     same."""
@@ -152,7 +147,6 @@ def own_learners() -> dict[str, Learner]:
     return {
         "States": lambda rows: States().fit(rows).labels_,
         "States, strict": lambda rows: States(strict=True).fit(rows).labels_,
-        "Regimes": regimes,
         "one state": one_state,
     }
 
@@ -198,11 +192,7 @@ def measure_public(
 
 def autoregressive(rng: np.random.Generator, n: int, phi: float) -> Floats:
     """(n,) of variance 1."""
-    values = np.zeros(n)
-    steps = rng.normal(size=n) * np.sqrt(1 - phi**2)
-    for place in range(1, n):
-        values[place] = phi * values[place - 1] + steps[place]
-    return values
+    return autoregressive_rows(rng, n, 1, phi)[:, 0]
 
 
 def with_states(kind: str, dwell: float, seed: int) -> Series:
@@ -240,12 +230,11 @@ def measure_own(quick: bool) -> Iterator[dict[str, Any]]:
     for kind in ("level 3 sd",) if quick else KINDS:
         for dwell in DWELLS[:1] if quick else DWELLS:
             streams = [with_states(kind, dwell, seed) for seed in SEEDS[: 1 if quick else None]]
-            for name in ("States", "Regimes"):
-                learner = own_learners()[name]
-                found = [adjusted_rand_score(own.truth, learner(own.rows)) for own in streams]
-                line = {"kind": kind, "dwell": dwell, "learner": name, "ari": found}
-                click.echo(str(line))
-                yield line
+            learner = own_learners()["States"]
+            found = [adjusted_rand_score(own.truth, learner(own.rows)) for own in streams]
+            line = {"kind": kind, "dwell": dwell, "learner": "States", "ari": found}
+            click.echo(str(line))
+            yield line
 
 
 class Returning(NamedTuple):
@@ -286,17 +275,16 @@ def measure_returning(quick: bool) -> Iterator[dict[str, Any]]:
     """Number found and adjusted Rand index on thirty streams of states that return."""
     for cell in RETURNING[6:7] if quick else RETURNING:
         streams = [returning(cell, seed) for seed in RETURNING_SEEDS[: 1 if quick else None]]
-        for name in ("States", "Regimes"):
-            labels = [own_learners()[name](own.rows) for own in streams]
-            pairs = list(zip(streams, labels, strict=True))
-            line = {
-                **cell._asdict(),
-                "learner": name,
-                "found": [len(np.unique(found)) for _, found in pairs],
-                "ari": [float(adjusted_rand_score(own.truth, found)) for own, found in pairs],
-            }
-            click.echo(str(line))
-            yield line
+        labels = [own_learners()["States"](own.rows) for own in streams]
+        pairs = list(zip(streams, labels, strict=True))
+        line = {
+            **cell._asdict(),
+            "learner": "States",
+            "found": [len(np.unique(found)) for _, found in pairs],
+            "ari": [float(adjusted_rand_score(own.truth, found)) for own, found in pairs],
+        }
+        click.echo(str(line))
+        yield line
 
 
 def measure_nulls(quick: bool) -> Iterator[dict[str, Any]]:
@@ -310,7 +298,7 @@ def measure_nulls(quick: bool) -> Iterator[dict[str, Any]]:
                 rng = np.random.default_rng([NULL_BASE, seed, columns])
                 n = int(rng.choice(NULL_READINGS)) if not quick else NULL_READINGS[0]
                 streams.append(np.stack([make(rng, n) for _ in range(columns)], axis=1))
-            for name in ("States", "States, strict", "Regimes"):
+            for name in ("States", "States, strict"):
                 few = max(1, NULL_SEEDS_OF_OTHERS * seeds // NULL_SEEDS)
                 used = streams if name == "States" else streams[:few]
                 false = [len(np.unique(own_learners()[name](rows))) > 1 for rows in used]
@@ -444,19 +432,18 @@ def _peers_page(own: list[dict[str, Any]], cells: list[dict[str, Any]]) -> str:
 
 
 def _own_page(cells: list[dict[str, Any]]) -> str:
-    by_key = {(cell["kind"], cell["dwell"], cell["learner"]): cell["ari"] for cell in cells}
+    by_key = {(cell["kind"], cell["dwell"]): cell["ari"] for cell in cells}
     dwells = list(dict.fromkeys(cell["dwell"] for cell in cells))
     lines = []
     for kind in dict.fromkeys(cell["kind"] for cell in cells):
         entries = []
         for dwell in dwells:
-            own = np.mean(by_key[kind, dwell, "States"])
-            entries.append(f"{own:.2f} ({np.mean(by_key[kind, dwell, 'Regimes']):.2f})")
+            entries.append(f"{np.mean(by_key[kind, dwell]):.2f}")
         lines.append([kind, *entries])
     head = ["two states that differ by", *(f"dwell {dwell}" for dwell in dwells)]
     return (
         f"\n## Own streams\n\n{OWN_READINGS} readings of two columns, AR .5 within states. Mean"
-        f" adjusted Rand index of `States`, and of `Regimes` in brackets.\n\n{table(head, lines)}"
+        f" adjusted Rand index.\n\n{table(head, lines)}"
     )
 
 
@@ -609,7 +596,7 @@ def main(
     pictures: Path | None,
     out: Path,
 ) -> None:
-    """Measure the states that `States` finds, beside `Regimes`, one state always, and peers."""
+    """Measure the states that `States` finds, beside one state always, and peers."""
     if pictures is not None:
         # matplotlib is needed for pictures alone.
         drawn = import_module("benchmarks.states_pictures").draw(pictures)

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from benchmarks.regimes import autoregressive, dwells
+from benchmarks.states_streams import autoregressive, dwells
 from shoal.estimators.states import States
 from shoal.kernels.arrays import Floats, Ints
 
@@ -47,7 +47,7 @@ def _levels(folder: Path) -> Path:
     """Returns: two levels that overlap, told by their jumps."""
     rng = np.random.default_rng(4)
     truth = dwells(rng, 6_000, 2, 150)
-    rows = autoregressive(rng, 6_000, 0.9, 2) + np.sqrt(2) * truth[:, None]
+    rows = autoregressive(rng, 6_000, 2, 0.9) + np.sqrt(2) * truth[:, None]
     labels = States().fit(rows).labels_
     # Numbers of states are arbitrary: the true ones are numbered as those found.
     if np.mean(labels == truth) < 0.5:

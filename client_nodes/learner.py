@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 
-from shoal.algorithms.streaming import Arrays, FollowingHalf, Rows, SequenceHalf
+from shoal.algorithms.streaming import Rows, SequenceHalf
 from shoal.client_nodes.intake import TimeSpan
 from shoal.client_nodes.privacy import PrivateBatch
 from shoal.client_nodes.publisher import Content, EncodedUpdate, Publisher
 from shoal.client_nodes.reading_times import ReadingTimes, ReadingTimesState, log_left_out
-from shoal.client_nodes.snapshots import Snapshots
 from shoal.config.changes import Standing
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.sections import ClientSettings
-from shoal.errors import InvalidData
-from shoal.protocol.messages import Snapshot
 from shoal.saved_state import SavedState
 
 
@@ -49,16 +45,10 @@ class Learner:
         publisher: Publisher,
         settings: ClientSettings,
         started_at: float,
-        snapshots: Snapshots | None = None,
     ) -> None:
-        """`started_at`: the client's clock now, seconds since 1970.
-
-        Without `snapshots` no model follows any, as in a replay.
-        """
+        """`started_at`: the client's clock now, seconds since 1970."""
         models = [model for model in contract.models.values() if model.family.client_learns]
         self._models = [ModelLearner(model, contract.width, publisher) for model in models]
-        follows = any(model.streaming.follows_snapshots for model in models)
-        self._snapshots = snapshots if follows else None
         self._settings = settings
         # The contract limits the readings behind one update.
         self._publish_readings = min(
@@ -123,11 +113,9 @@ class Learner:
     def learn(self, batch: PrivateBatch, now: float) -> list[EncodedUpdate]:
         """Learn the rows of the batch; returns the updates that became due.
 
-        They are in the order of the contract's models. What the newest snapshot asks of a model is
-        answered at once. Raises as the log of snapshots does.
+        They are in the order of the contract's models.
         """
         updates: list[EncodedUpdate] = []
-        self._follow_snapshots()
         start = 0
         places = len(batch.place_times)
         while start < places:
@@ -146,16 +134,7 @@ class Learner:
                 updates += self._make_updates(now)
         if self.has_unpublished and self._interval_elapsed(now):
             updates += self._make_updates(now)
-        # After the updates that were due, which may have answered already.
-        asked = [model for model in self._models if model.owes_answer]
-        return updates + self._updates_of(asked, now)
-
-    def _follow_snapshots(self) -> None:
-        if self._snapshots is None:
-            return
-        self._snapshots.follow()
-        for model in self._models:
-            model.adopt(self._snapshots.newest(model.name))
+        return updates
 
     def reset_published(self, _: float) -> None:
         """The server has none of the earlier updates: the next ones hold everything.
@@ -205,22 +184,18 @@ class Learner:
         self._times.restore(saved.times)
 
     def _make_updates(self, now: float) -> list[EncodedUpdate]:
-        updates = self._updates_of(self._models, now)
+        """The updates of the models that have something to publish."""
+        updates = []
+        span = self._times.span
+        for model in self._models:
+            update = model.make_update(now, span, self.rejected)
+            if update is not None:
+                updates.append(update)
         log_left_out(self._times)
         self._places_since_update = 0
         self._republish = False
         self._times.clear()
         self._updated_at = now
-        return updates
-
-    def _updates_of(self, models: Sequence[ModelLearner], now: float) -> list[EncodedUpdate]:
-        """The updates of those of these models that have something to publish."""
-        updates = []
-        span = self._times.span
-        for model in models:
-            update = model.make_update(now, span, self.rejected)
-            if update is not None:
-                updates.append(update)
         return updates
 
     def _interval_elapsed(self, now: float) -> bool:
@@ -262,10 +237,6 @@ class ModelLearner:
         self._model = model
         self._publisher = publisher
         self._half = model.streaming.client(model.options, width)
-        follows = model.streaming.follows_snapshots
-        self._following = cast("FollowingHalf", self._half) if follows else None
-        self._adopted = 0
-        """version of the snapshot that the half works by"""
         self._sequence = 0
         """number of the newest update"""
         self._readings = 0
@@ -288,29 +259,6 @@ class ModelLearner:
         if not self._model.streaming.labels_sequences:
             return None
         return cast("SequenceHalf", self._half)
-
-    @property
-    def owes_answer(self) -> bool:
-        """Whether the newest snapshot asks for something that no update has had yet."""
-        return self._following is not None and self._following.owes_answer
-
-    def adopt(self, newest: Snapshot | None) -> None:
-        """Work by the newest snapshot, if the model does.
-
-        One that is for other options than the contract's is not followed.
-        """
-        if self._following is None or newest is None or newest.version == self._adopted:
-            return
-        # Noted before it is tried: one that cannot be followed is not tried again at every step.
-        self._adopted = newest.version
-        # A forged or newer snapshot must not stop a client from learning.
-        with suppress(InvalidData):
-            self.adopt_arrays(newest.arrays)
-
-    def adopt_arrays(self, snapshot: Arrays) -> None:
-        """Work by the arrays of a snapshot, if the model does. Raises `InvalidData`."""
-        if self._following is not None:
-            self._following.adopt(snapshot)
 
     def learn(self, rows: Rows, places: int) -> None:
         """Learn noisy rows (n, d), each once, in order; they are of this many places of the log.

@@ -420,10 +420,10 @@ def _log_site_event(event: SiteEvent) -> None:
         else:
             log_event("novel_streak", logging.WARNING, **fields, features=features)
         return
-    fields["regime"] = event.cluster
+    fields["state"] = event.cluster
     fields["other"] = event.other
-    # A change is what a sensor with regimes does all day; the others are rare.
-    if event.kind == "regime_changed":
-        log_event("regime_changed", logging.INFO, **fields)
+    # A change is what a sensor with states does all day; the others are rare.
+    if event.kind == "state_changed":
+        log_event("state_changed", logging.INFO, **fields)
     else:
-        log_event("regime_unusual", logging.WARNING, **fields)
+        log_event("state_unusual", logging.WARNING, **fields)

@@ -212,7 +212,7 @@ class ClientNode:
             resources.published,
             resources.decode,
         )
-        self._learner = Learner(contract, publisher, settings, self._clock(), self._snapshots)
+        self._learner = Learner(contract, publisher, settings, self._clock())
         self._round_answers = RoundAnswers(
             contract, client, publisher, self._snapshots, settings, lambda: self._learner.rejected
         )

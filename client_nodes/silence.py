@@ -26,8 +26,6 @@ def why_kept_open(config: Config) -> str:
         return "masked counts: clients take part in rounds by the clock"
     if contract.in_rounds:
         return f"model {contract.in_rounds[0].name}: clients answer its rounds at any time"
-    if contract.following:
-        return f"model {contract.following[0].name}: clients answer its snapshots at any time"
     if config.readings.address:
         return "readings on a broker: what comes for a client that is closed is not seen"
     return ""

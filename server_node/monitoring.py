@@ -87,12 +87,12 @@ class ClusterMonitoring:
         metrics.put_off.clear()
         metrics.cluster_recent_share.clear()
         metrics.cluster_centre.clear()
-        metrics.regime_dwell.clear()
+        metrics.state_dwell.clear()
         metrics.cluster_event_at.clear()
         self._shares: defaultdict[str, _Series] = defaultdict(
             lambda: _Series(metrics.cluster_recent_share)
         )
-        self._dwells: defaultdict[str, _Series] = defaultdict(lambda: _Series(metrics.regime_dwell))
+        self._dwells: defaultdict[str, _Series] = defaultdict(lambda: _Series(metrics.state_dwell))
         self._centres: defaultdict[str, _Series] = defaultdict(
             lambda: _Series(metrics.cluster_centre)
         )
@@ -120,7 +120,7 @@ class ClusterMonitoring:
         self._shares[model].show(
             {_labels(model, cluster): cluster.recent_share for cluster in shown}
         )
-        dwells = dwells_of(view.regimes, lineage)
+        dwells = dwells_of(view.states, lineage)
         lasting = [cluster for cluster in shown if cluster.identity in dwells]
         self._dwells[model].show(
             {_labels(model, cluster): dwells[cluster.identity] for cluster in lasting}

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         FederatedKMeans,
         FederatedSpectral,
     )
-    from shoal.estimators.regimes import Regimes
     from shoal.estimators.rounds import KFED, MUFC
     from shoal.estimators.states import States
     from shoal.estimators.tsk import FederatedTSK
@@ -46,7 +45,6 @@ __all__ = [
     "FederatedTSK",
     "NotFittedError",
     "Reading",
-    "Regimes",
     "Snapshot",
     "States",
     "StoppedEarly",
@@ -70,7 +68,6 @@ _MODULES = {
     "shoal.estimators.cluster_tree": ("ClusterTree",),
     "shoal.estimators.density_tree": ("DensityTree",),
     "shoal.estimators.fcac": ("FCAC",),
-    "shoal.estimators.regimes": ("Regimes",),
     "shoal.estimators.states": ("States",),
     "shoal.estimators.tsk": ("FederatedTSK",),
     "shoal.protocol.messages": ("Snapshot", "Update"),

@@ -14,9 +14,8 @@ import pytest
 from shoal.algorithms.cluster_tree import ClusterTreeOptions
 from shoal.algorithms.density_tree import DensityTreeOptions
 from shoal.algorithms.fcac import FcacOptions
-from shoal.algorithms.from_counts.regimes import RegimesFromCountsOptions
+from shoal.algorithms.from_counts.states import StatesFromCountsOptions
 from shoal.algorithms.options import AlgorithmOptions
-from shoal.algorithms.regimes.client_half import RegimesOptions
 from shoal.algorithms.registry import rounds_algorithm, rounds_names
 from shoal.algorithms.states.options import StatesOptions
 from shoal.config.resolved import GIVEN_BY_CONTRACT
@@ -29,18 +28,16 @@ PROJECT = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))["
 STREAMING: dict[str, type[AlgorithmOptions]] = {
     "cluster_tree": ClusterTreeOptions,
     "density_tree": DensityTreeOptions,
-    "regimes": RegimesOptions,
     "states": StatesOptions,
-    "regimes_from_counts": RegimesFromCountsOptions,
+    "states_from_counts": StatesFromCountsOptions,
     "fcac": FcacOptions,
 }
 """name of a streaming algorithm whose options have a table -> these options"""
 TABLES = (
     ("cluster_tree",),
     ("density_tree",),
-    ("regimes",),
     ("states",),
-    ("regimes_from_counts",),
+    ("states_from_counts",),
     ("fcac",),
     ("kmeans", "fcm", "gmm", "kfed", "mufc", "ffcm", "kmeans_local", "gmm_local"),
     ("dbscan",),

@@ -1,5 +1,4 @@
-"""The learners of regimes and of states call things by the terms of their field, one term
-each."""
+"""The learners of states call things by the terms of their field, one term each."""
 
 from __future__ import annotations
 
@@ -12,13 +11,10 @@ import pytest
 
 HERE = Path(__file__).parent.parent
 FILES = (
-    *sorted((HERE / "shoal/algorithms/regimes").glob("*.py")),
     *sorted((HERE / "shoal/algorithms/states").glob("*.py")),
-    HERE / "shoal/algorithms/from_counts/regimes.py",
+    HERE / "shoal/algorithms/from_counts/states.py",
     HERE / "shoal/algorithms/from_counts/pairs.py",
-    HERE / "shoal/estimators/regimes.py",
     HERE / "shoal/estimators/states.py",
-    HERE / "shoal/simulation/regimes.py",
     HERE / "client_nodes/labelling/dwells.py",
 )
 REPLACED = {

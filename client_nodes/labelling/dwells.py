@@ -1,13 +1,13 @@
-"""Site events of regimes: what a client finds in the order of its own labelled readings.
+"""Site events of states: what a client finds in the order of its own labelled readings.
 
-A change is reported once the client has stayed elsewhere for a while, and not while the regimes are
+A change is reported once the client has stayed elsewhere for a while, and not while the states are
 provisional. Whether a change or a dwell is rare is a p-value, as for novelty: of all earlier
-changes from that regime, the share of those that were as rare; of the dwells, the share of those at
+changes from that state, the share of those that were as rare; of the dwells, the share of those at
 least as long. The counts of changes and the mean dwell are those of the federation; the dwells that
 a long one is compared with are the client's own as well.
 
-Around a change, readings have the label of the regime that fills most of their window. So a reading
-counts for what is usual in a regime, or for an excursion from it (`excursions`), only where no
+Around a change, readings have the label of the state that fills most of their window. So a reading
+counts for what is usual in a state, or for an excursion from it (`excursions`), only where no
 change was reported around it.
 """
 
@@ -21,8 +21,8 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 
 from shoal.algorithms.streaming import Rows
-from shoal.algorithms.view import RegimeView
-from shoal.client_nodes.labelling.excursions import REGIMES_MAX, Excursions, ExcursionsState
+from shoal.algorithms.view import StatesView
+from shoal.client_nodes.labelling.excursions import STATES_MAX, Excursions, ExcursionsState
 from shoal.config.contract import Contract
 from shoal.config.sections import ClientSettings
 from shoal.kernels.arrays import Floats, Ints
@@ -31,14 +31,14 @@ from shoal.protocol.labels import Label
 from shoal.saved_state import SavedState
 
 DWELLS_MAX: Final = 200
-"""completed dwells in each regime that are remembered"""
+"""completed dwells in each state that are remembered"""
 CHANGED_MIN: Final = 5
 """fewest readings elsewhere before a change is reported: where a window is one reading, single ones
 go astray"""
 
 
-class Regimes(NamedTuple):
-    """The regimes of one snapshot, as far as events need them."""
+class States(NamedTuple):
+    """The states of one snapshot, as far as events need them."""
 
     digest: int
     """equal for snapshots that label rows alike"""
@@ -54,13 +54,13 @@ class Regimes(NamedTuple):
     """whether they can be relied on: more than one, and not provisional"""
 
     @classmethod
-    def of(cls, view: RegimeView, identity: Sequence[int], digest: int, window: int) -> Self:
+    def of(cls, view: StatesView, identity: Sequence[int], digest: int, window: int) -> Self:
         """Those of a view, whose clusters have these lasting identities."""
         settled = len(identity) > 1 and view.evaluated and not view.provisional
         return cls(digest, window, np.array(identity, np.int64), view.dwell, view.changes, settled)
 
     def rarity(self, before: int, after: int) -> float:
-        """The share of the changes from a regime that were as rare as this one; 1 if not known.
+        """The share of the changes from a state that were as rare as this one; 1 if not known.
 
         Of few counted changes some are mistakes: those count that are more than two deviations of
         such a number.
@@ -93,7 +93,7 @@ class _Finding(NamedTuple):
 
 
 class _Dwell(NamedTuple):
-    """Successive readings of one regime."""
+    """Successive readings of one state."""
 
     identity: int | None = None
     readings: int = 0
@@ -106,7 +106,7 @@ class _Dwell(NamedTuple):
 
 
 def _called(label: Label) -> str:
-    return label.name or f"regime {label.identity}"
+    return label.name or f"state {label.identity}"
 
 
 def _span(dwell: _Dwell, until: float | None) -> str:
@@ -122,7 +122,7 @@ def _span(dwell: _Dwell, until: float | None) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class DwellState(SavedState):
-    """One dwell: the regime, its readings so far, and what was reported of it."""
+    """One dwell: the state, its readings so far, and what was reported of it."""
 
     identity: int | None
     readings: int
@@ -133,7 +133,7 @@ class DwellState(SavedState):
 
 @dataclass(frozen=True, kw_only=True)
 class LengthsState(SavedState):
-    """The lengths of the newest dwells in one regime, in readings."""
+    """The lengths of the newest dwells in one state, in readings."""
 
     identity: int
     readings: list[int]
@@ -152,7 +152,7 @@ class DwellsState(SavedState):
 
 
 class Dwells:
-    """Follows the labels of one model of regimes in the order of the readings."""
+    """Follows the labels of one model of states in the order of the readings."""
 
     def __init__(
         self, contract: Contract, client: str, model: str, settings: ClientSettings
@@ -166,7 +166,7 @@ class Dwells:
         self._next = _Dwell()
         """readings in a row elsewhere, which may become a dwell"""
         self._lengths: dict[int, list[int]] = {}
-        """identity -> readings of completed dwells; the regime left last is the last"""
+        """identity -> readings of completed dwells; the state left last is the last"""
         self._excursions = Excursions(len(contract.features))
 
     def follow(
@@ -174,13 +174,13 @@ class Dwells:
         labels: Sequence[Label],
         unit: Rows,
         places: Sequence[tuple[int, int]],
-        regimes: Regimes,
+        states: States,
     ) -> list[SiteEvent]:
         """The events in the labels (n,) of readings (n, d) in unit coordinates, at these places."""
-        is_first = regimes.digest != self._digest
+        is_first = states.digest != self._digest
         if is_first:
-            # A label by other regimes that differs from the one before is no change.
-            self._digest = regimes.digest
+            # A label by other states that differs from the one before is no change.
+            self._digest = states.digest
             self._next = _Dwell()
             self._dwell = self._dwell._replace(seen=False)
             self._excursions.interrupt()
@@ -191,23 +191,23 @@ class Dwells:
             if is_first and label.identity != self._dwell.identity:
                 self._dwell = _Dwell(label.identity, 0, label.time)
             is_first = False
-            reported = [*self._follow_dwell(label, regimes), *self._follow_excursion(row, regimes)]
-            if regimes.settled:
+            reported = [*self._follow_dwell(label, states), *self._follow_excursion(row, states)]
+            if states.settled:
                 events += [self._event(finding, label, place) for finding in reported]
         return events
 
-    def _follow_dwell(self, label: Label, regimes: Regimes) -> list[_Finding]:
+    def _follow_dwell(self, label: Label, states: States) -> list[_Finding]:
         dwell = self._dwell
         identity = int(label.identity or 0)
         if identity == dwell.identity:
             self._dwell = dwell._replace(readings=dwell.readings + self._next.readings + 1)
             self._next = _Dwell()
-            return self._long(label, regimes)
+            return self._long(label, states)
         if identity != self._next.identity:
             self._dwell = dwell._replace(readings=dwell.readings + self._next.readings)
             self._next = _Dwell(identity, 0, label.time, seen=True)
         self._next = self._next._replace(readings=self._next.readings + 1)
-        if self._next.readings < self._confirming(regimes):
+        if self._next.readings < self._confirming(states):
             return []
         left = self._dwell
         self._dwell = self._next
@@ -215,36 +215,36 @@ class Dwells:
         # Of a dwell whose beginning was not seen only a least length is known.
         if left.seen:
             self._remember(left)
-        return self._changed(left, label, regimes)
+        return self._changed(left, label, states)
 
-    def _confirming(self, regimes: Regimes) -> int:
-        """Readings elsewhere after which a client has changed its regime."""
-        return max(CHANGED_MIN, round(self._settings.regime_changed_windows * regimes.window))
+    def _confirming(self, states: States) -> int:
+        """Readings elsewhere after which a client has changed its state."""
+        return max(CHANGED_MIN, round(self._settings.state_changed_windows * states.window))
 
     def _remember(self, left: _Dwell) -> None:
         identity = int(left.identity or 0)
         self._lengths[identity] = [*self._lengths.pop(identity, []), left.readings][-DWELLS_MAX:]
-        while len(self._lengths) > REGIMES_MAX:
-            # A dict keeps the order of insertion, and `pop` moves the regime left last to the end.
+        while len(self._lengths) > STATES_MAX:
+            # A dict keeps the order of insertion, and `pop` moves the state left last to the end.
             del self._lengths[next(iter(self._lengths))]
 
-    def _changed(self, left: _Dwell, label: Label, regimes: Regimes) -> list[_Finding]:
-        way = f"from regime {left.identity} to {_called(label)}"
+    def _changed(self, left: _Dwell, label: Label, states: States) -> list[_Finding]:
+        way = f"from state {left.identity} to {_called(label)}"
         text = f"changed {way} after {_span(left, self._dwell.since)}"
-        reported = [_Finding("regime_changed", text, self._dwell.readings, left.identity)]
-        rarity = regimes.rarity(int(left.identity or 0), int(label.identity or 0))
+        reported = [_Finding("state_changed", text, self._dwell.readings, left.identity)]
+        rarity = states.rarity(int(left.identity or 0), int(label.identity or 0))
         if rarity <= self._settings.unseen_change_share:
             text = f"changed {way}; of the changes from there, {rarity:.1%} were as rare"
             reported.append(_Finding("unseen_change", text, self._dwell.readings, left.identity))
         return reported
 
-    def _long(self, label: Label, regimes: Regimes) -> list[_Finding]:
+    def _long(self, label: Label, states: States) -> list[_Finding]:
         dwell = self._dwell
         share = self._settings.unusual_dwell_share
-        mean = regimes.mean_dwell(int(dwell.identity or 0))
+        mean = states.mean_dwell(int(dwell.identity or 0))
         if dwell.reported or not share or not mean:
             return []
-        # Dwells of a chain of regimes without memory are exponential; those of most sensors are
+        # Dwells of a chain of states without memory are exponential; those of most sensors are
         # less spread.
         if dwell.readings <= -mean * math.log(share):
             return []
@@ -257,13 +257,13 @@ class Dwells:
         text = f"in {_called(label)} for {lasted}; the mean dwell is {mean:.0f} readings"
         return [_Finding("unusual_dwell", text, dwell.readings, None)]
 
-    def _follow_excursion(self, unit: Floats, regimes: Regimes) -> list[_Finding]:
+    def _follow_excursion(self, unit: Floats, states: States) -> list[_Finding]:
         n = self._settings.novel_streak
         dwell = int(self._dwell.identity or 0)
-        other = self._excursions.follow(dwell, unit, regimes.window + self._confirming(regimes), n)
+        other = self._excursions.follow(dwell, unit, states.window + self._confirming(states), n)
         if other is None:
             return []
-        text = f"{n} readings in a row are as in regime {other}, and not as in regime {dwell}"
+        text = f"{n} readings in a row are as in state {other}, and not as in state {dwell}"
         return [_Finding("usual_elsewhere", text, n, other)]
 
     def _event(self, reported: _Finding, label: Label, place: tuple[int, int]) -> SiteEvent:
@@ -286,8 +286,8 @@ class Dwells:
     def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""
         lengths = []
-        for identity, of_regime in self._lengths.items():
-            lengths.append(LengthsState(identity=identity, readings=of_regime))
+        for identity, of_state in self._lengths.items():
+            lengths.append(LengthsState(identity=identity, readings=of_state))
         state = DwellsState(
             digest=None if self._digest is None else f"{self._digest:x}",
             dwell=DwellState(**self._dwell._asdict()),

@@ -1,4 +1,4 @@
-"""Finds readings in a row that are together more likely in another regime than in theirs."""
+"""Finds readings in a row that are together more likely in another state than in theirs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from shoal.client_nodes.labelling.novelty import KNOWN_MAX, KNOWN_MIN
 from shoal.kernels.arrays import Floats
 from shoal.saved_state import FloatArray, SavedState, require
 
-REGIMES_MAX: Final = 64
-"""regimes of which is remembered what is usual and how long dwells were, those used last"""
+STATES_MAX: Final = 64
+"""states of which is remembered what is usual and how long dwells were, those used last"""
 PIECE: Final = 64
-"""readings after which it is found anew what is usual in each regime"""
+"""readings after which it is found anew what is usual in each state"""
 
 
 CLEAR: Final = 2.0
-"""nats for another regime from which on a reading is not as in its own; their mean of an event"""
+"""nats for another state from which on a reading is not as in its own; their mean of an event"""
 
 
 CLEAR_MAX: Final = 4.0
@@ -26,15 +26,15 @@ CLEAR_MAX: Final = 4.0
 
 
 USUAL_MAX: Final = 3.5
-"""standard deviations from the mean of a regime beyond which a value is not usual there"""
+"""standard deviations from the mean of a state beyond which a value is not usual there"""
 
 
 SPREAD_MIN: Final = 1e-3
-"""least standard deviation of a feature in a regime, in unit coordinates"""
+"""least standard deviation of a feature in a state, in unit coordinates"""
 
 
 class _Likely:
-    """Mean and spread of each feature of the readings of one regime."""
+    """Mean and spread of each feature of the readings of one state."""
 
     def __init__(self, width: int) -> None:
         self.sums = np.zeros((3, width))
@@ -70,7 +70,7 @@ class _Likely:
 
 @dataclass(frozen=True, kw_only=True)
 class NatsState(SavedState):
-    """The evidence for one other regime, in nats."""
+    """The evidence for one other state, in nats."""
 
     identity: int
     nats: float
@@ -78,18 +78,18 @@ class NatsState(SavedState):
 
 @dataclass(frozen=True, kw_only=True)
 class RunState(SavedState):
-    """The evidence for each other regime at one reading."""
+    """The evidence for each other state at one reading."""
 
     nats: list[NatsState]
-    """one for each other regime"""
+    """one for each other state"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExcursionsState(SavedState):
-    """Known regimes with their sums, and the readings that may be an excursion."""
+    """Known states with their sums, and the readings that may be an excursion."""
 
     known: list[int]
-    """identities of the regimes that are known"""
+    """identities of the states that are known"""
     sums: Annotated[Floats, FloatArray("known", 3, "d")]
     run: list[RunState]
     piece: list[int]
@@ -101,15 +101,15 @@ class ExcursionsState(SavedState):
     reported: bool
 
     def check(self) -> None:
-        require(len(self.known) == len(self.sums), "a regime has no sums")
-        require(len(self.piece) == len(self.piece_rows), "a reading has no regime")
+        require(len(self.known) == len(self.sums), "a state has no sums")
+        require(len(self.piece) == len(self.piece_rows), "a reading has no state")
 
 
 class Excursions:
-    """Finds readings in a row that are together more likely in another regime than in theirs.
+    """Finds readings in a row that are together more likely in another state than in theirs.
 
     A reading counts once as many readings before and after it as show a change are of one dwell: at
-    a change those of the next regime have the label of the one before for up to half a window, and
+    a change those of the next state have the label of the one before for up to half a window, and
     a change is reported later still.
     """
 
@@ -119,15 +119,15 @@ class Excursions:
         self._known: dict[int, _Likely] = {}
         """identity -> readings of it as of the last whole piece; the one used last is the last"""
         self._piece: list[tuple[int, Floats]] = []
-        """readings that are not counted yet: regime and values"""
+        """readings that are not counted yet: state and values"""
         self._of: int | None = None
-        """regime of the newest readings"""
+        """state of the newest readings"""
         self._same = 0
         """readings in a row of it"""
         self._open: list[Floats] = []
-        """the newest of them, of which it is not known yet whether their window is of one regime"""
+        """the newest of them, of which it is not known yet whether their window is of one state"""
         self._run: list[dict[int, float]] = []
-        """nats for each other regime, of the newest readings"""
+        """nats for each other state, of the newest readings"""
         self._ordinary = 0
         self._reported = False
 
@@ -141,7 +141,7 @@ class Excursions:
         self._reported = False
 
     def follow(self, identity: int, unit: Floats, window: int, length: int) -> int | None:
-        """A reading (d,) of a dwell -> the other regime in which `length` readings in a row are
+        """A reading (d,) of a dwell -> the other state in which `length` readings in a row are
         usual, when they are.
 
         `window`: readings before and after one that must be of the same dwell.
@@ -150,17 +150,17 @@ class Excursions:
             self.interrupt()
             self._of = identity
         self._same += 1
-        # The first readings of a dwell may have the label of the regime before.
+        # The first readings of a dwell may have the label of the state before.
         if self._same <= window:
             return None
         self._open.append(unit)
-        # Another model of regimes may have another window.
+        # Another model of states may have another window.
         while len(self._open) > window + 1:
             del self._open[0]
         if len(self._open) <= window:
             return None
         # `window` readings of the same dwell have followed it: its own window reaches no other
-        # regime.
+        # state.
         return self._judge(identity, self._open.pop(0), length)
 
     def _judge(self, identity: int, unit: Floats, length: int) -> int | None:
@@ -171,7 +171,7 @@ class Excursions:
         self._run = [*self._run, nats][-length:]
         together = {}
         for other in nats:
-            # A regime that was not known yet at a reading of the run counts as most unlikely there.
+            # A state that was not known yet at a reading of the run counts as most unlikely there.
             together[other] = sum(reading.get(other, -CLEAR_MAX) for reading in self._run)
         where = max(together, key=together.__getitem__, default=identity)
         if len(self._run) < length or together.get(where, 0.0) < CLEAR * length:
@@ -186,7 +186,7 @@ class Excursions:
         return where if is_new else None
 
     def _nats(self, identity: int, unit: Floats) -> dict[int, float]:
-        """Other regime -> how much more likely a reading is in it than in its own.
+        """Other state -> how much more likely a reading is in it than in its own.
 
         Empty where that is not known.
         """
@@ -209,14 +209,14 @@ class Excursions:
         self._piece.append((identity, unit))
         if len(self._piece) < PIECE:
             return
-        identities = np.array([of_regime for of_regime, _ in self._piece])
+        identities = np.array([of_state for of_state, _ in self._piece])
         rows = np.array([row for _, row in self._piece])
-        for of_regime in np.unique(identities).tolist():
-            # Taken out and put back, so that the regime used last is the last of the dict.
-            known = self._known.pop(of_regime, None) or _Likely(self._width)
-            known.add(rows[identities == of_regime])
-            self._known[of_regime] = known
-        while len(self._known) > REGIMES_MAX:
+        for of_state in np.unique(identities).tolist():
+            # Taken out and put back, so that the state used last is the last of the dict.
+            known = self._known.pop(of_state, None) or _Likely(self._width)
+            known.add(rows[identities == of_state])
+            self._known[of_state] = known
+        while len(self._known) > STATES_MAX:
             del self._known[next(iter(self._known))]
         self._piece = []
 

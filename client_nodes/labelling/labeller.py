@@ -192,9 +192,9 @@ class Labeller:
             new_here = [self._new_here(model, visit, labelled) for visit in labelled.visits]
             events += new_here
             records += self._published(new_here)
-            regime_events = self._regime_events(kept, made, ready)
-            events += regime_events
-            records += self._published(regime_events)
+            state_events = self._state_events(kept, made, ready)
+            events += state_events
+            records += self._published(state_events)
         # The id has the place of the reading: an event that is written again after a kill has the
         # same.
         for event in events:
@@ -203,13 +203,13 @@ class Labeller:
         labels += sum(earlier.labels_of.values())
         return Labelled(labels, earlier.records_read, records + earlier.records, events)
 
-    def _regime_events(
+    def _state_events(
         self, kept: ModelLabels, labels: Sequence[Label], batch: Batch
     ) -> list[SiteEvent]:
-        regimes = None if kept.clusters is None else kept.clusters.regimes
-        if regimes is None:
+        states = None if kept.clusters is None else kept.clusters.states
+        if states is None:
             return []
-        return kept.dwells.follow(labels, self._bounds.to_unit(batch.values), batch.places, regimes)
+        return kept.dwells.follow(labels, self._bounds.to_unit(batch.values), batch.places, states)
 
     def _published(self, events: Sequence[SiteEvent]) -> list[OutboxRecord]:
         if not self._settings.publish_labels:

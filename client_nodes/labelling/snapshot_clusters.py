@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal.algorithms.registry import Algorithm, predict_rows
 from shoal.algorithms.streaming import Rows, SequenceLabels
-from shoal.client_nodes.labelling.dwells import Regimes
+from shoal.client_nodes.labelling.dwells import States
 from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.distance import block_rows, nearest, nearest_over_present
 from shoal.protocol.messages import Snapshot
@@ -55,11 +55,11 @@ class SnapshotClusters:
             self.names[cluster.identity] = cluster.name
         self.parts = snapshot.cluster_parts
         """those of the only known cluster; else none"""
-        self.regimes: Regimes | None = None
-        """regimes as events need them, of a model that labels sequences"""
-        if sequence is not None and view.regimes is not None:
+        self.states: States | None = None
+        """states as events need them, of a model that labels sequences"""
+        if sequence is not None and view.states is not None:
             lasting = self._identities(range(len(view.centres)))
-            self.regimes = Regimes.of(view.regimes, lasting, sequence.digest, sequence.window)
+            self.states = States.of(view.states, lasting, sequence.digest, sequence.window)
         of_node = np.array(self._identities(view.cluster.tolist()), dtype=np.int64)
         known = of_node != NO_IDENTITY
         self._nodes = view.nodes[known]

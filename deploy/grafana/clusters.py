@@ -134,16 +134,16 @@ CLUSTERS = Dashboard(
             Query('shoal_unknown_share{model="$model"}', "new"),
         ),
         list_panel(
-            "Dwells in regimes",
+            "Dwells in states",
             NUMBER,
-            "Readings of a client that each regime lasts at a stretch, of a model whose clusters"
-            " are regimes.",
+            "Readings of a client that each state lasts at a stretch, of a model whose clusters"
+            " are states.",
             or_none(
-                'sum by (cluster, name) (shoal_regime_dwell_readings{model="$model"})',
+                'sum by (cluster, name) (shoal_state_dwell_readings{model="$model"})',
                 "name",
                 "none: places",
             ),
-            {"cluster": "regime", "name": "name", "Value": "readings"},
+            {"cluster": "state", "name": "name", "Value": "readings"},
             "readings",
         ),
         list_panel(

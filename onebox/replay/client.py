@@ -138,15 +138,6 @@ class ReplayedClient:
         )
         return [DatedUpdate(due_at, update) for update in self._learner.learn(nothing, due_at)]
 
-    def following_states(self) -> dict[str, Any]:
-        """model -> the state of its learner, of the models that follow what snapshots ask."""
-        states = self._learner.state()["models"]
-        return {
-            model.name: states[model.name]
-            for model in self._contract.models.values()
-            if model.follows_snapshots
-        }
-
     def _batch(self, values: Floats, times: Floats) -> Batch:
         """The batch that the intake of a client node makes of these readings."""
         finite = np.isfinite(values)

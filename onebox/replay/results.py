@@ -21,12 +21,8 @@ from shoal.errors import InvalidState
 from shoal.files import atomic_file
 from shoal.onebox.replay.client import UPDATES, Counts, ReplayedClient, Stages, make_updates
 from shoal.onebox.replay.plan import ReplayPlan
-from shoal.protocol.codec import pack, unpack
 
 ABOUT: Final = b"shoal.replay"
-HALVES: Final = pa.schema(
-    [("client", pa.string()), ("model", pa.string()), ("state", pa.large_binary())]
-)
 RECORDS_AT_ONCE: Final = 16
 """records of a batch in a file of updates: few, so that all files can be read side by side"""
 
@@ -63,29 +59,15 @@ def rows_file(plan: ReplayPlan, part: int) -> Path:
     return plan.folder / f"rows-{part:05d}.arrow"
 
 
-def halves_file(plan: ReplayPlan, part: int) -> Path:
-    """The file with what the clients of a part have learnt for models that follow what snapshots
-    ask."""
-    return plan.folder / f"halves-{part:05d}.arrow"
-
-
-def answers_file(plan: ReplayPlan, model: str) -> Path:
-    """The file with the answers of clients to what a model asks; raw readings are not in it."""
-    return plan.folder / f"answers-{model}.arrow"
-
-
 def learn_part(plan: ReplayPlan, part: int, readings: Iterable[Any]) -> PartSummary:
     """Learn readings in the canonical order, those of one part, and write its results. Raises
     `InvalidData`."""
     stages = Stages(plan)
     windows: list[Any] = []
-    halves: list[Any] = []
 
     def keep(client: ReplayedClient) -> None:
         if len(client.window.rows):
             windows.append(_window(client.name, client.window.rows))
-        for model, state in client.following_states().items():
-            halves.append(pa.record_batch([[client.name], [model], [pack(state)]], schema=HALVES))
 
     updates = pa.Table.from_batches(make_updates(readings, stages, keep), UPDATES)
     # Sorted within a part, so that `records` merges parts without holding any in memory.
@@ -95,8 +77,6 @@ def learn_part(plan: ReplayPlan, part: int, readings: Iterable[Any]) -> PartSumm
     summary = PartSummary(**asdict(stages.counts), part=part, records=len(updates))
     if plan.contract.in_rounds:
         _write(rows_file(plan, part), windows, _window("", _no_rows(plan)).schema)
-    if plan.contract.following:
-        _write(halves_file(plan, part), halves, HALVES)
     about = {ABOUT: json.dumps(asdict(summary)).encode()}
     _write(
         updates_file(plan, part),
@@ -124,31 +104,9 @@ def windows_of(plan: ReplayPlan, part: int) -> Iterator[tuple[str, Rows]]:
             )
 
 
-def halves_of(plan: ReplayPlan, part: int, model: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each client of a part with the state of its learner of this model, by name."""
-    with pa.memory_map(str(halves_file(plan, part))) as file:
-        reader = pa.ipc.open_file(file)
-        for number in range(reader.num_record_batches):
-            client, name, state = (column[0].as_py() for column in reader.get_batch(number).columns)
-            if name == model:
-                yield client, unpack(state)
-
-
-def write_answers(plan: ReplayPlan, model: str, answers: list[ReplayedRecord]) -> None:
-    """Write the answers of clients to what a model asks."""
-    columns = [list(column) for column in zip(*answers, strict=True)] or [[] for _ in UPDATES.names]
-    table = pa.table(columns, schema=UPDATES)
-    _write(answers_file(plan, model), table.to_batches(RECORDS_AT_ONCE), UPDATES)
-
-
 def records(plan: ReplayPlan) -> Iterator[ReplayedRecord]:
-    """The records of all parts, and the answers so far, in the canonical order and in bounded
-    memory."""
-    answers = [answers_file(plan, model.name) for model in plan.contract.following]
-    files = [
-        *(updates_file(plan, part) for part in range(plan.parts)),
-        *(answer for answer in answers if answer.exists()),
-    ]
+    """The records of all parts, in the canonical order and in bounded memory."""
+    files = [updates_file(plan, part) for part in range(plan.parts)]
     # Records compare by their first three fields, which are unique: the order needs no other rule.
     return heapq.merge(*map(_records_of, files))
 

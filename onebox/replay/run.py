@@ -1,4 +1,4 @@
-"""Runs a replay: the parts that are left, then rounds and queries, then the digest of all."""
+"""Runs a replay: the parts that are left, then rounds, and the digest of all."""
 
 from __future__ import annotations
 
@@ -9,16 +9,13 @@ from typing import Final, NamedTuple
 from shoal.config.resolved import ResolvedModel
 from shoal.onebox.replay.engine import Engine, LocalEngine, remove
 from shoal.onebox.replay.plan import ReplayPlan
-from shoal.onebox.replay.queries import run_queries
 from shoal.onebox.replay.results import (
     PartSummary,
-    answers_file,
     digest_of,
     learnt,
     records,
-    write_answers,
 )
-from shoal.onebox.replay.rounds import RoundsResult, run_rounds, write_model
+from shoal.onebox.replay.rounds import RoundsResult, run_rounds
 
 ENGINES = ("local", "spark")
 
@@ -79,26 +76,7 @@ def replay(plan: ReplayPlan, engine: Engine, progress: Progress = SILENT) -> Rep
     for model in plan.contract.in_rounds:
         on_round = partial(progress.round, model)
         models[model.name] = run_rounds(plan, engine, model, on_round)
-    models |= _run_all_queries(plan)
     return ReplayResult(_total(done), digest_of(records(plan)), models)
-
-
-def _run_all_queries(plan: ReplayPlan) -> dict[str, RoundsResult]:
-    """Let clients answer the models that ask them; the snapshot of each is written as the
-    parameters of the others."""
-    for model in plan.contract.following:
-        # Of all models first: `records` takes in answers that are there, and those of an earlier
-        # run are to other updates.
-        answers_file(plan, model.name).unlink(missing_ok=True)
-    results = {}
-    for model in plan.contract.following:
-        answered = run_queries(plan, model, records(plan))
-        write_answers(plan, model.name, answered.records)
-        write_model(plan, model, answered.snapshot)
-        results[model.name] = RoundsResult(
-            answered.snapshot, answered.queries, 0.0, answered.clients
-        )
-    return results
 
 
 def _total(summaries: Sequence[PartSummary]) -> PartSummary:

@@ -46,9 +46,9 @@ CURVE_POINTS: Final = 201
 TOLERANCE: Final = 1e-6
 FORMATS: Final = {"rounds": python_format(".0f"), "ari": python_format(".2f")}
 SHOWN: Final = tuple(
-    name for name in algorithm_names() if name not in {"regimes", "regimes_from_counts", "states"}
+    name for name in algorithm_names() if name not in {"states", "states_from_counts"}
 )
-"""algorithms of the pictures: all but those that find regimes or states in time, since these rows
+"""algorithms of the pictures: all but those that find states in time, since these rows
 have no order"""
 OPTIONS: Final[dict[str, dict[str, Any]]] = {
     **{

@@ -434,7 +434,7 @@ class ModelPublisher:
             arrays=arrays,
             made_at=now,
             newest_reading_at=self.counts.newest_reading_at,
-            reading_s=None if view.regimes is None else self.counts.reading_s,
+            reading_s=None if view.states is None else self.counts.reading_s,
             round=number,
             round_request=None if request is None else request.table(),
             known=len(lineage.known),
@@ -574,9 +574,9 @@ class ModelPublisher:
     ) -> ClusterEvent:
         """The event with the time of the readings of its cluster, where these lie where none were
         before."""
-        # Regimes may share a place: readings near a node are not all of its regime. And a part of a
+        # States may share a place: readings near a node are not all of its state. And a part of a
         # cluster has readings near its edge that are as old as that.
-        if event.kind is not EventKind.BIRTH or not self._times_nodes or view.regimes is not None:
+        if event.kind is not EventKind.BIRTH or not self._times_nodes or view.states is not None:
             return event
         numbers = [number for number, known in lineage.of_number.items() if known == event.identity]
         span = self._node_times.span(view, numbers)

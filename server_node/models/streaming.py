@@ -9,9 +9,9 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
-from shoal.algorithms.streaming import Arrays, Contribution, QueryingHalf, ServerHalf
+from shoal.algorithms.streaming import Arrays, Contribution, ServerHalf
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidState
@@ -408,9 +408,6 @@ class StreamingModel(StreamingBase):
 
     def _absorb(self, contributions: list[Contribution]) -> None:
         self._half.absorb(contributions, self._key(contributions))
-        if self._algorithm.follows_snapshots:
-            # Clients answer the next question once a snapshot has it.
-            self._news.other |= cast("QueryingHalf", self._half).take_new_query()
 
     def _pool_is_full(self, pool: list[Contribution]) -> bool:
         if self._pool.wanted is not None:

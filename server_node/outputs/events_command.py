@@ -40,7 +40,7 @@ client_option = click.option(
     type=CLIENT_NAME,
     metavar="NAME",
     help="The site events of this client, from its folder: novel readings in a row, changes and "
-    "dwells of regimes, and features that are stuck or drift.",
+    "dwells of states, and features that are stuck or drift.",
 )
 
 

@@ -33,7 +33,7 @@ from shoal.server_node.outputs.pictures import KINDS, draw
     type=click.Choice(KINDS),
     default="overview",
     show_default=True,
-    help="Everything at first sight, clusters over time, regimes with their dwells and changes, "
+    help="Everything at first sight, clusters over time, states with their dwells and changes, "
     "changes between the halves of the history, or one cluster.",
 )
 @click.option(

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from shoal.algorithms.view import RegimeView
+from shoal.algorithms.view import StatesView
 from shoal.config.contract import Feature
 from shoal.errors import SettingsError
 from shoal.server_node.history.changes import CHANCE, Changes
@@ -29,7 +29,7 @@ from shoal.server_node.report.description import WIDTH_MIN, distance_between, in
 from shoal.server_node.report.lineage.clusters import dwell_text
 from shoal.server_node.report.units import feature_label
 
-KINDS: Final = ("overview", "timeline", "regimes", "changes", "cluster")
+KINDS: Final = ("overview", "timeline", "states", "changes", "cluster")
 COLOURS: Final = (
     "#2f6fde",
     "#d9730d",
@@ -70,8 +70,8 @@ def draw(picture: Picture, what: str, cluster: int | None, path: Path) -> None:
         match what:
             case "timeline":
                 return _timeline(figure_type, picture)
-            case "regimes":
-                return _regimes(figure_type, picture)
+            case "states":
+                return _states(figure_type, picture)
             case "changes":
                 changes = _changes(picture)
                 return changes_figure(figure_type, changes, picture.contract.contract, CHANCE)
@@ -117,30 +117,29 @@ def _timeline(figure_type: Any, picture: Picture) -> Any:
     return figure
 
 
-def _regimes(figure_type: Any, picture: Picture) -> Any:
-    """Regimes on a ring with the changes between them, how long each lasts, and their shares over
+def _states(figure_type: Any, picture: Picture) -> Any:
+    """States on a ring with the changes between them, how long each lasts, and their shares over
     time.
 
     Raises `SettingsError` for a model whose clusters are places.
     """
-    regimes = picture.view.regimes
-    if regimes is None:
+    states = picture.view.states
+    if states is None:
         raise SettingsError(
-            f"the clusters of {picture.snapshot.model} are no regimes; --model names a model of "
-            "them"
+            f"the clusters of {picture.snapshot.model} are no states; --model names a model of them"
         )
     clusters = picture.clusters[:CLUSTERS_MAX]
     figure = figure_type(figsize=(9.6, 4.6 + ROW_IN * len(clusters)), layout="constrained")
     above, below = figure.subfigures(2, 1, height_ratios=(3.6, 1 + ROW_IN * len(clusters)))
-    text = f"{picture.contract.federation}: {regimes.n_changes} changes between regimes seen"
-    if regimes.provisional:
+    text = f"{picture.contract.federation}: {states.n_changes} changes between states seen"
+    if states.provisional:
         text += "; provisional"
     heading(figure, text)
     ring, legend = above.subplots(1, 2)
-    _draw_changes(ring, clusters, regimes)
+    _draw_changes(ring, clusters, states)
     legend.axis("off")
     for place, cluster in enumerate(clusters):
-        dwell = float(regimes.dwell[cluster.number])
+        dwell = float(states.dwell[cluster.number])
         duration = "for good"
         if dwell:
             duration = f"about {dwell_text(dwell, picture.snapshot.reading_s)} at a stretch"
@@ -154,16 +153,16 @@ def _regimes(figure_type: Any, picture: Picture) -> Any:
     return figure
 
 
-def _draw_changes(chart: Any, clusters: Sequence[PicturedCluster], regimes: RegimeView) -> None:
-    """Arrows between regimes, as thick as the changes seen are many; each with their number."""
+def _draw_changes(chart: Any, clusters: Sequence[PicturedCluster], states: StatesView) -> None:
+    """Arrows between states, as thick as the changes seen are many; each with their number."""
     from matplotlib.patches import FancyArrowPatch  # noqa: PLC0415 - an extra
 
     angles = np.pi - 2 * np.pi * np.arange(len(clusters)) / max(1, len(clusters))
     spots = np.column_stack([np.cos(angles), np.sin(angles)])
-    most = max(1.0, float(regimes.changes.max(initial=0.0)))
+    most = max(1.0, float(states.changes.max(initial=0.0)))
     for i, source in enumerate(clusters):
         for j, target in enumerate(clusters):
-            times = round(float(regimes.changes[source.number, target.number]))
+            times = round(float(states.changes[source.number, target.number]))
             if i == j or not times:
                 continue
             arrow = FancyArrowPatch(

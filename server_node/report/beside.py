@@ -1,6 +1,6 @@
-"""The regimes of one model beside the clusters of another one that learns from the same readings.
+"""The states of one model beside the clusters of another one that learns from the same readings.
 
-Where clusters and regimes part the readings alike, people get one list: the clusters, with how long
+Where clusters and states part the readings alike, people get one list: the clusters, with how long
 each lasts.
 """
 
@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from shoal.algorithms.view import RegimeView
+from shoal.algorithms.view import StatesView
 from shoal.config.resolved import ResolvedContract
 from shoal.kernels.arrays import Floats
 from shoal.protocol.history import NO_CLUSTER
@@ -20,23 +20,23 @@ from shoal.server_node.report.clusters import thousandths
 from shoal.server_node.report.description import describe, heaviest_numbers
 from shoal.server_node.report.lineage.clusters import dwells_of
 from shoal.server_node.report.status import ModelStatus
-from shoal.server_node.report.types import Beside, BesideRegime
+from shoal.server_node.report.types import Beside, BesideState
 from shoal.server_node.report.units import view_of
 
 AGREE_MIN: Final = 0.9
-"""part of the readings of each step of time that clusters and regimes share out alike, from which
+"""part of the readings of each step of time that clusters and states share out alike, from which
 on they are one"""
 STEPS_MIN: Final = 12
 """steps of time with readings that are compared, at least"""
 # Each row has its own trend of 48 steps.
-REGIMES_MAX: Final = 64
+STATES_MAX: Final = 64
 
 
-def regimes_of(model: ModelStatus | None, contract: ResolvedContract) -> RegimeView | None:
-    """What the newest snapshot of a model has of regimes; None for clusters that are places."""
+def states_of(model: ModelStatus | None, contract: ResolvedContract) -> StatesView | None:
+    """What the newest snapshot of a model has of states; None for clusters that are places."""
     if model is None or model.snapshot is None:
         return None
-    return view_of(model.snapshot, contract).regimes
+    return view_of(model.snapshot, contract).states
 
 
 def beside_of(
@@ -45,7 +45,7 @@ def beside_of(
     recent: RecentHistory | None,
     recent_other: RecentHistory | None,
 ) -> Beside | None:
-    """The regimes of the model `other`, beside the clusters of the model that `recent` is of; None
+    """The states of the model `other`, beside the clusters of the model that `recent` is of; None
     before it has several.
 
     With the share of each over time, and, if both part the readings alike, the dwell of each
@@ -54,18 +54,18 @@ def beside_of(
     if other.snapshot is None or recent_other is None:
         return None
     view = view_of(other.snapshot, contract)
-    dwell_of = dwells_of(view.regimes, other.lineage)
+    dwell_of = dwells_of(view.states, other.lineage)
     if len(dwell_of) < 2:
         return None
     described = describe(view, contract.contract)
     numbers = heaviest_numbers(other.lineage, view, described)
     rows = []
-    for identity in sorted(dwell_of)[:REGIMES_MAX]:
+    for identity in sorted(dwell_of)[:STATES_MAX]:
         cluster = other.lineage.clusters[identity]
         number = numbers.get(identity, -1)
         trend = recent_other.shares.get(identity, ())
         rows.append(
-            BesideRegime(
+            BesideState(
                 identity=identity,
                 name=cluster.name,
                 label=described[number].label if number in described else "",
@@ -80,17 +80,17 @@ def beside_of(
         reading_s=other.snapshot.reading_s,
         start=recent_other.start,
         step_s=recent_other.step_s,
-        regimes=rows,
-        same={str(cluster): dwell_of[regime] for cluster, regime in same.items()},
+        states=rows,
+        same={str(cluster): dwell_of[state] for cluster, state in same.items()},
     )
 
 
-def same_as(recent: RecentHistory, other: RecentHistory, regimes: Sequence[int]) -> dict[int, int]:
-    """cluster -> the regime that it is, where both part the readings alike in every step of time;
+def same_as(recent: RecentHistory, other: RecentHistory, states: Sequence[int]) -> dict[int, int]:
+    """cluster -> the state that it is, where both part the readings alike in every step of time;
     else none."""
     clusters, mine = _table(recent)
-    theirs = _table(other, regimes)[1]
-    if recent.step_s != other.step_s or len(clusters) != len(regimes):
+    theirs = _table(other, states)[1]
+    if recent.step_s != other.step_s or len(clusters) != len(states):
         return {}
     first = (other.start - recent.start) // recent.step_s
     steps = np.arange(max(0, first), min(len(mine), len(theirs) + first))
@@ -103,7 +103,7 @@ def same_as(recent: RecentHistory, other: RecentHistory, regimes: Sequence[int])
         return {}
     shared = np.minimum(mine[:, :, None], theirs[:, None, :]).sum(axis=0)
     partner = shared.argmax(axis=1)
-    # Two clusters with the same best regime: neither is that regime.
+    # Two clusters with the same best state: neither is that state.
     if len(set(partner.tolist())) < len(clusters):
         return {}
     # The overlap of two distributions in one step: 1 where they are the same, 0 where they have
@@ -114,7 +114,7 @@ def same_as(recent: RecentHistory, other: RecentHistory, regimes: Sequence[int])
     if alike < AGREE_MIN or moves < 1 - AGREE_MIN:
         return {}
     return {
-        cluster: regimes[place] for cluster, place in zip(clusters, partner.tolist(), strict=True)
+        cluster: states[place] for cluster, place in zip(clusters, partner.tolist(), strict=True)
     }
 
 

@@ -23,7 +23,7 @@ from shoal.server_node.history.cycles import CHANCE, Cycle, find_cycles
 from shoal.server_node.history.recent import RecentHistory, recent_history
 from shoal.server_node.history.store import HistoryReader
 from shoal.server_node.history.usual import usual
-from shoal.server_node.report.beside import beside_of, regimes_of
+from shoal.server_node.report.beside import beside_of, states_of
 from shoal.server_node.report.clusters import NO_PAST, Past, clustering_of
 from shoal.server_node.report.lineage.clusters import Lineage
 from shoal.server_node.report.privacy import clients_note, privacy_text, spent_by_one
@@ -118,14 +118,14 @@ class Reports:
     def _beside(
         self, status: ServerStatus, model: ModelStatus, report: _ModelReport
     ) -> Beside | None:
-        """The regimes that another model has found in the same readings."""
+        """The states that another model has found in the same readings."""
         contract = status.contract
         if model.snapshot is None or self.history is None:
             return None
-        if regimes_of(model, contract) is not None:
+        if states_of(model, contract) is not None:
             return None
         for name, other in status.models.items():
-            if other.snapshot is not None and regimes_of(other, contract) is not None:
+            if other.snapshot is not None and states_of(other, contract) is not None:
                 recent = self._report_of(name).recent(other)
                 return report.beside(model, other, contract, recent)
         return None
@@ -215,7 +215,7 @@ class _ModelReport:
         contract: ResolvedContract,
         recent_other: RecentHistory | None,
     ) -> Beside | None:
-        """The regimes of `other` beside this model, once for each pair of snapshots."""
+        """The states of `other` beside this model, once for each pair of snapshots."""
         assert model.snapshot is not None
         assert other.snapshot is not None
         kept = self._beside

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from shoal.algorithms.view import ClusteringView, RegimeView
+from shoal.algorithms.view import ClusteringView, StatesView
 from shoal.config.contract import within
 from shoal.config.resolved import ResolvedContract
 from shoal.kernels.arrays import Floats
@@ -35,7 +35,7 @@ from shoal.server_node.report.types import (
     Feed,
     MostFrom,
     PartView,
-    Regimes,
+    States,
     Unlike,
     UsualRange,
     UsualView,
@@ -80,7 +80,7 @@ def clustering_of(
     recent = past.recent
     clusters: list[Cluster] = []
     single_nodes = 0
-    regimes = None
+    states = None
     rules = None
     counted = past.counted
     if snapshot is not None:
@@ -90,7 +90,7 @@ def clustering_of(
             past = replace(past, counted=counted)
         clusters = clusters_of(view, model.lineage, contract, past, client_names)
         single_nodes = _single_nodes(view, model.lineage)
-        regimes = _regimes(view.regimes, model.lineage, snapshot.reading_s)
+        states = _states(view.states, model.lineage, snapshot.reading_s)
         rules = prediction_rules(snapshot, model.lineage, contract)
     return Clustering(
         model=model.name,
@@ -110,7 +110,7 @@ def clustering_of(
         feeds={} if recent is None else feeds_of(recent.by_client),
         cycles=[CycleView(**asdict(cycle), text=cycle.text()) for cycle in past.cycles],
         parts=_parts(model, contract),
-        regimes=regimes,
+        states=states,
         beside=None,
         rules=rules,
     )
@@ -145,7 +145,7 @@ def clusters_of(
     """The known clusters of a snapshot, the heaviest first, of equal ones the oldest."""
     described = describe(view, contract.contract, lineage.times)
     number_of = heaviest_numbers(lineage, view, described)
-    dwell_of = dwells_of(view.regimes, lineage)
+    dwell_of = dwells_of(view.states, lineage)
     nodes_of = _nodes_of(view, lineage)
     known = sorted(lineage.known, key=lambda cluster: (-cluster.mass, cluster.identity))
     return [
@@ -299,29 +299,27 @@ def _parts(model: ModelStatus, contract: ResolvedContract) -> list[PartView]:
     ]
 
 
-def _regimes(
-    regimes: RegimeView | None, lineage: Lineage, reading_s: float | None
-) -> Regimes | None:
-    if regimes is None:
+def _states(states: StatesView | None, lineage: Lineage, reading_s: float | None) -> States | None:
+    if states is None:
         return None
-    return Regimes(
-        block=regimes.block,
-        provisional=regimes.provisional,
-        readings_needed=regimes.readings_needed,
-        n_changes=regimes.n_changes,
+    return States(
+        block=states.block,
+        provisional=states.provisional,
+        readings_needed=states.readings_needed,
+        n_changes=states.n_changes,
         reading_s=reading_s,
-        moves=moves_of(regimes, lineage),
+        moves=moves_of(states, lineage),
     )
 
 
-def moves_of(regimes: RegimeView, lineage: Lineage) -> list[list[int]]:
-    """[from, to, changes seen] of regimes by their identities; none of those that were never
+def moves_of(states: StatesView, lineage: Lineage) -> list[list[int]]:
+    """[from, to, changes seen] of states by their identities; none of those that were never
     seen."""
     identity = lineage.of_number
     moves = []
-    for before, after in np.argwhere(np.rint(regimes.changes) >= 1).tolist():
+    for before, after in np.argwhere(np.rint(states.changes) >= 1).tolist():
         if before != after and before in identity and after in identity:
-            times = round(float(regimes.changes[before, after]))
+            times = round(float(states.changes[before, after]))
             moves.append([identity[before], identity[after], times])
     return moves
 

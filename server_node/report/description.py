@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from shoal.algorithms.view import ClusteringView, RegimeView
+from shoal.algorithms.view import ClusteringView
 from shoal.config.contract import (
     Contract,
     Feature,
@@ -85,7 +85,7 @@ class Distinction:
 
 @dataclass(frozen=True)
 class Manner:
-    """A way in which readings of a regime move in one feature, where those of the others move
+    """A way in which readings of a state move in one feature, where those of the others move
     differently."""
 
     feature: int
@@ -107,7 +107,7 @@ class Description:
     distinctions: tuple[Distinction, ...]
     """the features that set it apart, the most telling first; empty: none does"""
     manners: tuple[Manner, ...] = ()
-    """movements of a regime that set it apart; with the features above at most `FEATURES_APART_MAX`
+    """movements of a state that set it apart; with the features above at most `FEATURES_APART_MAX`
     """
     label: str = ONLY
     """a short name such as "Light high, CO2 low, mostly by day", which no other cluster of the
@@ -466,10 +466,9 @@ def _most_telling(
 def _manners(
     view: ClusteringView, number: int, numbers: list[int], contract: Contract
 ) -> list[tuple[float, Manner]]:
-    """Distances of spread, roughness and slope of a regime from those of the others, in each
-    feature."""
-    regimes = view.regimes
-    if regimes is None or len(numbers) < 2:
+    """Distances of spread and roughness of a state from those of the others, in each feature."""
+    states = view.states
+    if states is None or len(numbers) < 2:
         return []
     others = [other for other in numbers if other != number]
     weight = view.centre_mass[others] / view.centre_mass[others].sum()
@@ -479,8 +478,8 @@ def _manners(
             continue
         span = feature.high - feature.low
         # A constant sensor has no spread to divide by.
-        spreads = np.maximum(regimes.spread[:, j], WIDTH_MIN / 10) * span
-        # The geometric mean: spreads differ by factors, and one wild regime must not decide.
+        spreads = np.maximum(states.spread[:, j], WIDTH_MIN / 10) * span
+        # The geometric mean: spreads differ by factors, and one wild state must not decide.
         here = float(spreads[number])
         elsewhere = float(np.exp(weight @ np.log(spreads[others])))
         score = abs(np.log(here / elsewhere)) / RATIO_APART
@@ -489,42 +488,15 @@ def _manners(
             f"varies by {value_text(here, feature)}, elsewhere {rounded((elsewhere,), feature)[0]}"
         )
         scored.append((float(score), Manner(j, word, text)))
-        rough = float(regimes.rough[number, j])
-        rough_there = float(weight @ regimes.rough[others, j])
+        rough = float(states.rough[number, j])
+        rough_there = float(weight @ states.rough[others, j])
         word = "rough" if rough > rough_there else "smooth"
         text = (
             f"successive readings {np.exp(rough):.2g} spreads apart, "
             f"elsewhere {np.exp(rough_there):.2g}"
         )
         scored.append((abs(rough - rough_there) / RATIO_APART, Manner(j, word, text)))
-        scored.append(
-            _slope(regimes, number, others, weight, j, np.sqrt(here * elsewhere), feature)
-        )
     return scored
-
-
-def _slope(
-    regimes: RegimeView,
-    number: int,
-    others: list[int],
-    weight: Floats,
-    j: int,
-    spread: float,
-    feature: Feature,
-) -> tuple[float, Manner]:
-    # The means of both halves of a block are half a block apart.
-    rise = 2 * regimes.slope[:, j] * (feature.high - feature.low)
-    here = float(rise[number])
-    elsewhere = float(weight @ rise[others])
-    apart = here - elsewhere
-    word = "rising" if here > 0 else "falling"
-    if abs(here) < abs(apart) / 3:
-        word = "level"
-    text = (
-        f"by {value_text(here, feature)} in {regimes.block} readings, "
-        f"elsewhere {rounded((elsewhere,), feature)[0]}"
-    )
-    return float(abs(apart) / spread), Manner(j, word, text)
 
 
 def _labels(

@@ -227,7 +227,7 @@ def next_parts(
     `before` are those of the snapshot before, `readings` how many the model had learnt then, and
     has now.
     """
-    if len(lineage.known) != 1 or view.regimes is not None or contract.width > FEATURES_MAX:
+    if len(lineage.known) != 1 or view.states is not None or contract.width > FEATURES_MAX:
         return []
     nodes = _Nodes(view, contract)
     if not (len(nodes.features) and nodes.mass.sum() > 0):

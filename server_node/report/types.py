@@ -145,7 +145,7 @@ class Cluster:
     An algorithm that counts recent readings itself gives the shares of those: of the newest 500 or
     so (cluster_tree) or 4,000 (density_tree), however many a step has learnt"""
     dwell: float | None
-    """mean dwell of a cluster that is a regime: readings of a client that fall to it one after the
+    """mean dwell of a cluster that is a state: readings of a client that fall to it one after the
     other, on average; null for others and while there is one"""
     since: float
     """time at which it was first seen, seconds since 1970"""
@@ -190,17 +190,17 @@ class PartView:
 
 
 @reported
-class Regimes:
-    """What a model knows of regimes besides their places, of a model whose clusters they are."""
+class States:
+    """What a model knows of states besides their places, of a model whose clusters they are."""
 
     block: Count
     """readings of the blocks by which they are told apart; 0 while there is one"""
     provisional: bool
     """whether too little was seen to rely on it"""
     readings_needed: Count
-    """readings of all clients until regimes show in most streams; 0: not known"""
+    """readings of all clients until states show in most streams; 0: not known"""
     n_changes: Count
-    """changes from one regime to another that were seen"""
+    """changes from one state to another that were seen"""
     reading_s: float | None
     """seconds between two readings; null where they have no times"""
     moves: Sequence[Sequence[Count]]
@@ -208,8 +208,8 @@ class Regimes:
 
 
 @reported
-class BesideRegime:
-    """A regime of another model."""
+class BesideState:
+    """A state of another model."""
 
     identity: Count
     name: str
@@ -223,7 +223,7 @@ class BesideRegime:
 
 @reported
 class Beside:
-    """The regimes that another model has found in the same readings."""
+    """The states that another model has found in the same readings."""
 
     model: str
     reading_s: float | None
@@ -231,9 +231,9 @@ class Beside:
     start: int
     """start of the first step of the trends, seconds since 1970"""
     step_s: Count
-    regimes: Sequence[BesideRegime]
+    states: Sequence[BesideState]
     same: Mapping[str, float]
-    """cluster -> dwell of the regime that it is, where both part the readings alike; else empty"""
+    """cluster -> dwell of the state that it is, where both part the readings alike; else empty"""
 
 
 @reported
@@ -428,7 +428,7 @@ class Clustering:
     """client -> [identity, percent] of its newest readings: of 12 bins of 5 minutes"""
     cycles: Sequence[CycleView]
     parts: Sequence[PartView]
-    regimes: Regimes | None
+    states: States | None
     """null for clusters that are places"""
     beside: Beside | None
     rules: Rules | None

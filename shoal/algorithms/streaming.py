@@ -206,19 +206,6 @@ class ClientHalf(Protocol):
         ...
 
 
-class FollowingHalf(ClientHalf, Protocol):
-    """The client half of an algorithm whose server asks for statistics in its snapshots."""
-
-    def adopt(self, snapshot: Arrays) -> None:
-        """Work by this snapshot from now on. Raises `InvalidData`; then nothing has changed."""
-        ...
-
-    @property
-    def owes_answer(self) -> bool:
-        """Whether the newest snapshot asks for something that no contribution has had yet."""
-        ...
-
-
 class SequenceLabels(Protocol):
     """The clusters of one snapshot for rows in the order of time, by a window of successive
     ones."""
@@ -239,7 +226,7 @@ class SequenceLabels(Protocol):
         ...
 
 
-class SequenceHalf(FollowingHalf, Protocol):
+class SequenceHalf(ClientHalf, Protocol):
     """The client half of an algorithm whose clusters are seen in successive rows and not in a
     single one."""
 
@@ -273,14 +260,6 @@ class ServerHalf(Protocol):
 
     def restore(self, state: State) -> None:
         """Become the saved half. Raises `InvalidState`; then nothing has changed."""
-        ...
-
-
-class QueryingHalf(ServerHalf, Protocol):
-    """The server half of an algorithm whose clients have a `FollowingHalf`."""
-
-    def take_new_query(self) -> bool:
-        """Whether clients are asked for something else than at the previous call."""
         ...
 
 
@@ -375,8 +354,6 @@ class StreamingAlgorithm:
     counted_points: Callable[[Arrays, Arrays], tuple[Rows, Floats]] | None = None
     """(update, snapshot) -> points of the snapshot (n, d), and the readings (n,) that the update
     has counted at each; None: an update shows itself where its readings lie, if it has points"""
-    follows_snapshots: bool = False
-    """whether its client half is a `FollowingHalf`, which works by what the newest snapshot asks"""
     labels_sequences: bool = False
     """whether its client half is a `SequenceHalf`: a client labels its readings by windows then,
     not by `predict`"""

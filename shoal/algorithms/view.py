@@ -30,8 +30,8 @@ class Summary(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RegimeView:
-    """Properties of clusters that are regimes, besides a place: two may share it. c regimes, d
+class StatesView:
+    """Properties of clusters that are states, besides a place: two may share it. c states, d
     features."""
 
     block: int
@@ -41,20 +41,19 @@ class RegimeView:
     rough: Floats
     """(c, d) log of the roughness, less that of the deviation; 0 where a block is one reading.
     Above the others: it moves faster"""
-    slope: Floats
-    """(c, d) mean of the second half of a block less that of the first"""
     dwell: Floats
-    """(c,) mean dwell, in readings; 0 where there is one regime"""
+    """(c,) mean dwell, in readings; 0 where there is one state"""
     changes: Floats
     """(c, c) changes seen from each to each other one"""
     n_changes: int
     """changes of all of them"""
     evaluated: bool
-    """whether clients have been asked; before, all is one regime"""
+    """whether any client has looked for states; before, all is one"""
     provisional: bool
-    """whether too little was seen to rely on it, or the last two evaluations disagree"""
+    """whether too little was seen to rely on it, or, with private counts, the last two evaluations
+    disagree"""
     readings_needed: int = 0
-    """readings of all clients until regimes show in most streams; 0: not known"""
+    """readings of all clients until states show in most streams; 0: not known"""
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ class ClusteringView:
     spread"""
     node_high: Floats | None = None
     """(n, d) a tenth lie above"""
-    regimes: RegimeView | None = None
+    states: StatesView | None = None
     """None for clusters that are places"""
     unresolved: int = 0
     """places with gaps between them that the memory, which is at its limit, is too small to tell
@@ -132,7 +131,7 @@ class ClusteringView:
         counted: ArrayLike | None = None,
         node_low: ArrayLike | None = None,
         node_high: ArrayLike | None = None,
-        regimes: RegimeView | None = None,
+        states: StatesView | None = None,
         unresolved: int = 0,
         joins_nodes: bool = False,
         accumulates: bool = True,
@@ -174,7 +173,7 @@ class ClusteringView:
             counted=_optional_floats(counted),
             node_low=_optional_floats(node_low),
             node_high=_optional_floats(node_high),
-            regimes=regimes,
+            states=states,
             unresolved=unresolved,
         )
 

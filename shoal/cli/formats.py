@@ -105,13 +105,14 @@ FORMATS: Final = {
         ),
         Format("states: client", "shoal.algorithms.states.client_half:StatesClientState.version"),
         Format("states: server", "shoal.algorithms.states.server_half:StatesServerState.version"),
-        Format("regimes: both halves", "shoal.algorithms.regimes.client_half:STATE_VERSION"),
-        Format("regimes: sums of a region", "shoal.algorithms.regimes.region:STATE_VERSION"),
+        Format(
+            "states: sums of a region", "shoal.algorithms.states.region:AggregatorState.version"
+        ),
         Format("from_counts: grid", "shoal.algorithms.from_counts.grid:GridState.version"),
         Format(
             "from_counts: in rounds", "shoal.algorithms.from_counts.rounds:DrawnRoundsState.version"
         ),
-        Format("from_counts: regimes", "shoal.algorithms.from_counts.regimes:STATE_VERSION"),
+        Format("from_counts: states", "shoal.algorithms.from_counts.states:STATE_VERSION"),
         Format("privacy formal", "shoal.privacy.formal:STATE_VERSION"),
         Format("privacy paper", "shoal.privacy.paper:STATE_VERSION"),
         Format("privacy off", "shoal.privacy.off:STATE_VERSION"),

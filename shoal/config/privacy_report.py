@@ -284,9 +284,9 @@ def needs_of(
 
 ROWS_EPSILON_MIN: Final = 100.0
 """per reading: with less, noise on rows hides clusters of several features"""
-REGIMES_EPSILON_MIN: Final = 13.0
+STATES_EPSILON_MIN: Final = 13.0
 """per feature: with less, two levels of three features, .15 of the range and three deviations
-apart, were one regime"""
+apart, were one state"""
 NEEDED_MANY: Final = 2e6
 """readings of all clients: of a hundred that send one a minute, two weeks"""
 WINDOW_READINGS_MIN: Final = 100
@@ -302,7 +302,7 @@ class Advice(NamedTuple):
 
 
 def advice_on(contract: ResolvedContract) -> list[Advice]:
-    """Advice on each model, in their order; without a guarantee, on regimes alone, as their
+    """Advice on each model, in their order; without a guarantee, on states alone, as their
     clusters are no place."""
     advice = []
     for model in contract.models.values():
@@ -312,7 +312,7 @@ def advice_on(contract: ResolvedContract) -> list[Advice]:
 
 def _on_model(contract: ResolvedContract, model: ResolvedModel) -> list[str]:
     if model.counts is None and model.family.client_learns and model.streaming.labels_sequences:
-        return _on_regimes(contract)
+        return _on_states(contract)
     if not contract.mode.formal:
         return []
     assert model.epsilon is not None, "a formal mode has an epsilon for every model"
@@ -341,13 +341,13 @@ def _on_need(contract: ResolvedContract, model: ResolvedModel) -> list[str]:
     ]
 
 
-def _on_regimes(contract: ResolvedContract) -> list[str]:
+def _on_states(contract: ResolvedContract) -> list[str]:
     epsilon = min(contract.mode.epsilon_per_feature(), default=math.inf)
-    if epsilon >= REGIMES_EPSILON_MIN:
+    if epsilon >= STATES_EPSILON_MIN:
         return []
     return [
-        f"noise at epsilon {epsilon:.3g} for each feature hides regimes: levels that differ by "
-        f".15 of the range were one regime below {REGIMES_EPSILON_MIN:g}, or below 7 with dwells "
+        f"noise at epsilon {epsilon:.3g} for each feature hides states: levels that differ by "
+        f".15 of the range were one state below {STATES_EPSILON_MIN:g}, or below 7 with dwells "
         "of 500 readings"
     ]
 

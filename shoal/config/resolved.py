@@ -118,11 +118,6 @@ class ResolvedModel:
         return self.streaming.experimental
 
     @property
-    def follows_snapshots(self) -> bool:
-        """Whether its clients answer what snapshots ask of them, without rounds."""
-        return self.family.client_learns and self.streaming.follows_snapshots
-
-    @property
     def counts_places(self) -> bool:
         """Whether its updates count places, rejected readings included, as their numbers must not
         tell of validity.
@@ -241,11 +236,6 @@ class ResolvedContract:
     def learns_gaps(self) -> bool:
         """Whether a reading that lacks values of some features is learnt for those that it has."""
         return self.contract.learns_gaps
-
-    @property
-    def following(self) -> tuple[ResolvedModel, ...]:
-        """The models whose clients answer what snapshots ask of them, without rounds."""
-        return tuple(model for model in self.models.values() if model.follows_snapshots)
 
     @property
     def in_rounds(self) -> tuple[ResolvedModel, ...]:

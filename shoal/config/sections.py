@@ -92,31 +92,31 @@ class ClientSettings(Settings):
         "is in a cluster in which it has (almost) never been; it takes 30 / e days over this "
         "number until the first is possible, 11 at 1; 0: none, and below 0.1 as 0.1",
     )
-    regime_changed_windows: float = Field(
+    state_changed_windows: float = Field(
         default=2.0,
         ge=0,
         le=100,
-        description="blocks of a regimes model, and five readings at least, for which a client "
-        "must stay in another regime before the site event `regime_changed`",
+        description="blocks of a states model, and five readings at least, for which a client "
+        "must stay in another state before the site event `state_changed`",
     )
     unseen_change_share: float = Field(
         default=0.01,
         ge=0,
         le=1,
-        description="report a change of regime (`unseen_change`) where at most this share of the "
+        description="report a change of state (`unseen_change`) where at most this share of the "
         "changes from there were as rare",
     )
     unusual_dwell_share: float = Field(
         default=0.01,
         ge=0,
         le=1,
-        description="report a dwell in a regime (`unusual_dwell`) where at most this share of "
+        description="report a dwell in a state (`unusual_dwell`) where at most this share of "
         "dwells last as long",
     )
     publish_labels: bool = Field(
         default=False,
         description="publish the cluster, novelty and time of every labelled reading, the "
-        "features outside their usual values, and events of regimes and of stuck features, but "
+        "features outside their usual values, and events of states and of stuck features, but "
         "not its values, to the topic `<federation>.labels`; they are made from readings without "
         "noise, so no guarantee of [privacy] covers them",
     )

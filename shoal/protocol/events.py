@@ -7,7 +7,7 @@ docs/reference/cluster-events.md.
 Site events tell what a client finds in its own readings, in the topic `events` of its own log. They
 are made from readings without noise, so they stay on the client's site, in its own log and with the
 sinks that its own federation file names; only a client that publishes its labels publishes those of
-regimes with them. They name features, sides and usual values of clusters, and no value of a
+states with them. They name features, sides and usual values of clusters, and no value of a
 reading.
 
 All are delivered at least once: a reader that must act once keeps the `id` of the events that it
@@ -150,7 +150,7 @@ class ClusterEventMessage(JsonEvent):
     """share of the recent readings of the model, 0 to 1"""
     share_before: float | None = None
     dwell: float | None = None
-    """mean dwell in a regime, in readings of a client, of an event that is of it"""
+    """mean dwell in a state, in readings of a client, of an event that is of it"""
     dwell_before: float | None = None
     centre: Mapping[str, float | str] | None = None
     """feature -> value in its unit, of a category its name; None where the cluster has none any
@@ -241,7 +241,7 @@ SITE_EVENT_KINDS: Final = (
     "novel_streak",
     "novel_streak_ended",
     "new_here",
-    "regime_changed",
+    "state_changed",
     "unseen_change",
     "unusual_dwell",
     "usual_elsewhere",
@@ -274,17 +274,17 @@ class SiteEvent(JsonEvent):
     """version of the newest snapshot; 0 without a model"""
     readings: int
     """novel readings of the streak, readings in a row of a cluster that is new here, readings of
-    the dwell in a regime, readings with the repeated value, or those from which a drift was found,
+    the dwell in a state, readings with the repeated value, or those from which a drift was found,
     so far"""
     at: float | None
     """event time of the reading at which it was found, seconds since 1970; None without one"""
     cluster: int | None = None
-    """lasting identity of the cluster that the readings were compared with, or the regime that they
+    """lasting identity of the cluster that the readings were compared with, or the state that they
     are of"""
     name: str = ""
     """the name that people gave it; empty without one"""
     other: int | None = None
-    """the regime before a change, or in which the readings are usual"""
+    """the state before a change, or in which the readings are usual"""
     outside: dict[str, str] | None = None
     """feature -> "above" or "below" its usual values in that cluster, the most frequent first;
     empty: no single one"""
@@ -307,8 +307,8 @@ class SiteEvent(JsonEvent):
         for name in ("version", "readings"):
             require(is_count(getattr(self, name)), "malformed", name)
         require(self.at is None or is_moment(self.at), "malformed", "at")
-        for regime in (self.cluster, self.other):
-            require(regime is None or is_count(regime), "malformed", "cluster")
+        for state in (self.cluster, self.other):
+            require(state is None or is_count(state), "malformed", "cluster")
         require(is_text(self.id) and is_text(self.name), "malformed", "name")
         require(
             isinstance(self.text, str) and len(self.text) <= TEXT_CHARACTERS_MAX,

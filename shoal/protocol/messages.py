@@ -439,7 +439,7 @@ class Snapshot(ModelMessage):
     made_at: float
     newest_reading_at: float | None = None
     reading_s: float | None = None
-    """seconds between two readings of a client, as a rule; of regimes only, whose dwells are
+    """seconds between two readings of a client, as a rule; of states only, whose dwells are
     counted in readings"""
     round: int | None = None
     round_request: dict[str, Any] | None = None

@@ -90,7 +90,6 @@ class Federation(ABC, Generic[ClientT]):
     - `streaming`: every client has learnt its next `update_readings` rows.
     - `counting`: one client has a window full, whose counts it publishes with noise of its own.
     - `masked`: one client has a second window full; the first ones of all clients make a sum.
-    - `regimes`: all clients together have learnt as many rows as a look for regimes needs.
 
     Algorithms in rounds keep nothing on their clients, so their federation is a function
     (`shoal.simulation.rounds.run_rounds`). The halves are those that the service runs, and so are

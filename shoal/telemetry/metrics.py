@@ -309,9 +309,9 @@ class ServerMetrics(ProcessMetrics):
             ["model", "cluster", "name"],
             registry=self.registry,
         )
-        self.regime_dwell = Gauge(
-            "shoal_regime_dwell_readings",
-            "Mean dwell in a known cluster that is a regime, in readings of a client; those 100 "
+        self.state_dwell = Gauge(
+            "shoal_state_dwell_readings",
+            "Mean dwell in a known cluster that is a state, in readings of a client; those 100 "
             "clusters",
             ["model", "cluster", "name"],
             registry=self.registry,

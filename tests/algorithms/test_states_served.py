@@ -8,20 +8,21 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 import shoal
+from benchmarks.states_streams import autoregressive, dwells
 from shoal.algorithms.claims import Box, Claims
 from shoal.algorithms.states.client_half import StatesClient
 from shoal.algorithms.states.matching import Profile, matched_states
 from shoal.algorithms.states.messages import Header
 from shoal.algorithms.states.pooling import groups_of, means_of_states
+from shoal.algorithms.states.region import StatesAggregator
 from shoal.algorithms.states.served import STATES
 from shoal.algorithms.streaming import Arrays, Contribution
 from shoal.config.contract import parse_contract
 from shoal.errors import InvalidData
 from shoal.kernels.arrays import Floats, Ints
-from shoal.protocol.codec import pack
+from shoal.protocol.codec import pack, unpack
 from shoal.server_node.report.description import describe
 from shoal.simulation.streaming import StreamingFederation
-from tests.estimators.test_regimes import autoregressive, dwells
 
 N = 5_000
 OPTIONS = {"evaluate_every": 2_500}
@@ -71,9 +72,9 @@ def test_planted_states_of_several_clients_have_one_number_each() -> None:
     view = STATES.view(snapshot)
     assert len(view.centres) == n_states
     assert snapshot["clients"].tolist() == [4] * n_states
-    assert view.regimes is not None
-    assert view.regimes.n_changes > 40
-    assert ((view.regimes.dwell > 150) & (view.regimes.dwell < 400)).all()
+    assert view.states is not None
+    assert view.states.n_changes > 40
+    assert ((view.states.dwell > 150) & (view.states.dwell < 400)).all()
     np.testing.assert_allclose(view.centre_mass.sum(), 4 * N)
     labels = [labels_of(federation, str(client), rows) for client, (rows, _) in enumerate(clients)]
     truth = np.concatenate([state for _, state in clients])
@@ -361,3 +362,50 @@ def test_a_client_that_claims_too_much_has_no_more_than_its_readings() -> None:
     snapshot = server.snapshot()
     np.testing.assert_allclose(snapshot["centre_mass"], 100)
     np.testing.assert_allclose(snapshot["centre"], 0.6)
+
+
+def region_of(streams: dict[str, Floats], every: int = 1_000) -> list[Arrays]:
+    """The updates of a region with these clients, one after every so many of their rows."""
+    halves = {name: StatesClient(2, **OPTIONS) for name in streams}
+    region = StatesAggregator(OPTIONS, 2)
+    contributed = []
+    for first in range(0, N, every):
+        for name, rows in streams.items():
+            halves[name].learn(rows[first : first + every])
+            region.add(halves[name].contribute(), every, name)
+        contributed.append(region.contribute())
+        # A kill between two updates changes nothing.
+        restored = StatesAggregator(OPTIONS, 2)
+        restored.restore(unpack(pack(region.state())))
+        region = restored
+    assert not any(map(len, region.contribute().values())), "nothing is new"
+    return contributed
+
+
+def test_regions_pass_on_the_sums_of_states_which_have_one_number_over_all_of_them() -> None:
+    rows = [planted(client, 3)[0] for client in range(4)]
+    regions = {
+        "north": region_of({"0": rows[0], "1": rows[1]}),
+        "south": region_of({"2": rows[2], "3": rows[3]}),
+    }
+    claims = Claims(2_000, Box(np.zeros(2), np.ones(2)))
+    world = STATES.server(OPTIONS, 2)
+    for turn in range(N // 1_000):
+        for name, updates in regions.items():
+            assert STATES.check_claims is not None
+            STATES.check_claims({}, updates[turn], claims)
+            world.absorb([Contribution(name, turn, updates[turn])], b"")
+    snapshot = world.snapshot()
+    flat = federation_of(rows).server.snapshot()
+    assert snapshot["clients"].tolist() == [2] * 3, "a region is one client"
+    assert flat["clients"].tolist() == [4] * 3
+    # In the order of their spreads and levels, as numbers depend on which came first.
+    by_kind = [
+        np.lexsort((own["centre"][:, 0], own["spread"][:, 0].round(2))) for own in (snapshot, flat)
+    ]
+    for name in ("centre", "spread", "rough"):
+        np.testing.assert_allclose(
+            snapshot[name][by_kind[0]], flat[name][by_kind[1]], rtol=0.02, atol=0.01
+        )
+    np.testing.assert_allclose(snapshot["centre_mass"].sum(), 4 * N, rtol=1e-3)
+    assert abs(int(snapshot["header"][1]) - int(flat["header"][1])) <= 6

@@ -132,8 +132,8 @@ def test_the_chances_of_changes_are_measured_where_nothing_changes_and_where_som
 
 
 @pytest.mark.integration
-def test_regimes_from_private_and_masked_counts_are_measured(tmp_path: Path) -> None:
-    result = run("regimes_private", tmp_path)
+def test_states_from_private_and_masked_counts_are_measured(tmp_path: Path) -> None:
+    result = run("states_private", tmp_path)
     assert [cell["scheme"] for cell in result["cells"]] == [
         "no noise",
         "ε 4, 400",
@@ -323,15 +323,6 @@ def test_the_whole_path_is_measured_on_both_logs_from_the_first_reading_to_a_rec
 
 
 @pytest.mark.integration
-def test_regimes_are_measured_beside_a_model_that_is_told_their_number(tmp_path: Path) -> None:
-    result = run("regimes", tmp_path)
-    (ours,) = (cell for cell in result["regimes"] if cell["learner"] == "regimes")
-    (told,) = (cell for cell in result["regimes"] if cell["learner"] == "k-means told K")
-    assert ours["found"] == [2]
-    assert ours["ari"][0] > told["ari"][0]
-    assert [cell["false"] for cell in result["nulls"] if cell["learner"] == "regimes"] == [0]
-
-
 def test_covering_is_the_best_overlap_of_each_true_segment() -> None:
     truth = np.array([0, 0, 1, 1])
     assert covering(truth, truth) == 1.0
@@ -358,7 +349,7 @@ def test_states_are_measured_on_public_series_own_streams_and_a_fleet(tmp_path: 
     assert [cell["part"] for cell in ours] == ["TSSB odd", "TSSB even", "SKAB"]
     assert all(cell["ami"][0] > 0.8 and cell["covering"][0] > 0.9 for cell in ours)
     assert result["fleet"]["ami"] > 0.5
-    assert {cell["learner"] for cell in result["own"]} == {"States", "Regimes"}
+    assert {cell["learner"] for cell in result["own"]} == {"States"}
     assert sum(cell["streams"] for cell in result["nulls"] if cell["learner"] == "States") == 15
 
 

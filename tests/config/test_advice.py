@@ -55,14 +55,14 @@ def test_noisy_rows_at_a_small_epsilon_are_poor_and_counts_are_named_instead(
     assert advice_on(agreed(algorithm, epsilon_per_reading=100)) == []
 
 
-def test_regimes_are_advised_against_where_noise_hides_them_in_modes_without_a_guarantee_too() -> (
+def test_states_are_advised_against_where_noise_hides_them_in_modes_without_a_guarantee_too() -> (
     None
 ):
-    (formal,) = advice_on(agreed("regimes", 3, epsilon_per_reading=12))
-    (paper,) = advice_on(agreed("regimes", 3, mode="paper", epsilon_nominal_per_feature=4))
+    (formal,) = advice_on(agreed("states", 3, epsilon_per_reading=12))
+    (paper,) = advice_on(agreed("states", 3, mode="paper", epsilon_nominal_per_feature=4))
     assert "epsilon 4 for each feature" in formal.text == paper.text
-    assert advice_on(agreed("regimes", 3, epsilon_per_reading=39)) == []
-    assert advice_on(agreed("regimes", 3, mode="off")) == []
+    assert advice_on(agreed("states", 3, epsilon_per_reading=39)) == []
+    assert advice_on(agreed("states", 3, mode="off")) == []
     assert advice_on(agreed("fcac", 3, mode="paper", epsilon_nominal_per_feature=4)) == []
 
 
@@ -97,14 +97,13 @@ def test_a_grid_at_a_small_epsilon_is_poor() -> None:
     assert advice_on(agreed("density_tree", counts_epsilon=0.5)) == []
 
 
-def test_regimes_that_would_take_very_many_readings_are_told_how_many() -> None:
-    assert advice_on(agreed("regimes_from_counts", d=2, counts_epsilon=4)) == []
-    (found,) = advice_on(agreed("regimes_from_counts", d=2, counts_epsilon=0.5))
+def test_states_that_would_take_very_many_readings_are_told_how_many() -> None:
+    assert advice_on(agreed("states_from_counts", d=2, counts_epsilon=4)) == []
+    (found,) = advice_on(agreed("states_from_counts", d=2, counts_epsilon=0.5))
     assert "about 13,100,000 readings" in found.text
     assert "fewer features" in found.text
     assert (
-        advice_on(agreed("regimes_from_counts", d=2, counts_epsilon=1, window_readings=10_000))
-        == []
+        advice_on(agreed("states_from_counts", d=2, counts_epsilon=1, window_readings=10_000)) == []
     )
 
 
@@ -165,7 +164,7 @@ def test_shoal_check_says_what_a_device_spends_in_a_day(
 COUNTED = {
     "density_tree": "by leaf of the tree of cuts",
     "cluster_tree_from_counts": "by cell of a grid",
-    "regimes_from_counts": "pairs of blocks of block_readings successive readings",
+    "states_from_counts": "pairs of blocks of block_readings successive readings",
     "kmeans_from_counts": "by leaf of the tree of cuts",
 }
 

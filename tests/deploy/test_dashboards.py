@@ -42,9 +42,9 @@ from tests.deploy.monitored_federation import (
     until,
 )
 from tests.house.masked_federation import MaskedFederation
-from tests.house.small_federation import CLIENTS as OF_REGIMES
+from tests.house.small_federation import CLIENTS as OF_STATES
 from tests.house.small_federation import clock
-from tests.house.test_regimes import federation_file, write_regimes
+from tests.house.test_states import federation_file, write_planted
 from tests.kafka_broker import free_ports
 
 TRANSFORMATIONS = {
@@ -273,17 +273,17 @@ def test_births_are_marked_at_their_times_with_what_happened(
 
 
 @pytest.mark.needs("Prometheus")
-def test_regimes_and_rounds_of_masked_counts_are_shown_by_series_of_their_own(
+def test_states_and_rounds_of_masked_counts_are_shown_by_series_of_their_own(
     tmp_path: Path, prometheus: str
 ) -> None:
-    (tmp_path / "regimes").mkdir()
-    config = load_config(federation_file(tmp_path / "regimes"))
-    write_regimes(config, 800)
+    (tmp_path / "states").mkdir()
+    config = load_config(federation_file(tmp_path / "states"))
+    write_planted(config)
     masked = MaskedFederation(tmp_path, clients=3)
     masked.feed(2)
     port = free_ports(3)
     with ExitStack() as stack:
-        box = stack.enter_context(OneBox(config, OF_REGIMES, clock=clock))
+        box = stack.enter_context(OneBox(config, OF_STATES, clock=clock))
         box.run_until_idle()
         server = stack.enter_context(masked.server())
         nodes = [server, *(stack.enter_context(masked.client(name)) for name in masked.names)]
@@ -310,13 +310,13 @@ def test_regimes_and_rounds_of_masked_counts_are_shown_by_series_of_their_own(
             return rounds.get("closed", 0) > 0 and answered(found, awaited) == [({}, 2.0)]
 
         until(shown, found)
-        (dwells,) = expressions("clusters", "Dwells in regimes")
+        (dwells,) = expressions("clusters", "Dwells in states")
         of_each = dict(
             name_and_value(answered(found, dwells.replace("$model", "clusters")), "cluster")
         )
     assert of_each.keys() == {"0", "1"}
-    assert all(60 < dwell < 140 for dwell in of_each.values()), (
-        "and no value of the words that stand there without regimes"
+    assert all(70 < dwell < 170 for dwell in of_each.values()), (
+        "and no value of the words that stand there without states"
     )
 
 

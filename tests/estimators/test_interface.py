@@ -33,7 +33,6 @@ WITH_CENTRES: list[Any] = [
     shoal.MUFC(3),
 ]
 WITHOUT: list[Any] = [
-    shoal.Regimes(),
     shoal.States(),
     shoal.FederatedTSK(3),
 ]

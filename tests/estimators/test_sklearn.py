@@ -24,7 +24,6 @@ from shoal.estimators.federated import (
     FederatedKMeans,
     FederatedSpectral,
 )
-from shoal.estimators.regimes import Regimes
 from shoal.estimators.rounds import KFED, MUFC
 from shoal.estimators.states import States
 from shoal.estimators.tsk import FederatedTSK
@@ -59,7 +58,6 @@ EXPECTED_TO_FAIL = {
     repr(FederatedKMeans(3, average="unweighted")): NO_WEIGHTS,
     repr(FederatedFCM(3, average="avg2")): NO_WEIGHTS,
     repr(FederatedGMM(3, average="weighted")): NO_WEIGHTS,
-    repr(Regimes()): {"check_clustering": "shuffled rows are no sequence: nothing stays"},
     repr(States()): {"check_clustering": "shuffled rows are no sequence: nothing stays"},
 }
 """by estimator; ClusterTree finds the three blobs when the 50 rows come from one client"""
@@ -71,7 +69,7 @@ STREAMING = [
     DensityTree(),
     DensityTree(epsilon=None),
 ]
-OF_SEQUENCES = [Regimes(), States()]
+OF_SEQUENCES = [States()]
 IN_ROUNDS = [
     FederatedKMeans(3),
     FederatedKMeans(3, average="unweighted"),

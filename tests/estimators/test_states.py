@@ -11,13 +11,13 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 import shoal
+from benchmarks.states_streams import autoregressive, dwells, levels
 from shoal.algorithms.states.returns import is_cycle
 from shoal.algorithms.states.switching import find_switching
 from shoal.algorithms.states.tiles import HALF_TILES_MAX, TileMemory
 from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.codec import pack, unpack
-from tests.estimators.test_regimes import autoregressive, dwells
 
 N = 6_000
 
@@ -72,6 +72,15 @@ def test_states_that_return_every_hundred_rows_are_found(
     assert adjusted_rand_score(truth, model.labels_) > least
     later = dwells(rng, 3_000, 2, dwell)
     assert adjusted_rand_score(later, model.predict(rows_of(kind, later, rng))) > least
+
+
+def test_three_levels_that_return_every_hundred_rows_are_told_apart() -> None:
+    own = levels(1, distance=3.0, dwell=100.0, k=3, readings=6_000, clients=1)
+    model = shoal.States().fit(own.rows)
+    assert model.n_states_ == 3
+    assert adjusted_rand_score(own.truth, model.labels_) > 0.85
+    gaps = np.linalg.norm(model.means_[:, None] - model.means_, axis=2)
+    assert np.abs(gaps[np.triu_indices(3, 1)] - 3.0).max() < 0.6
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,6 @@ def test_weights_that_are_none_are_refused(weights: Any, fault: str) -> None:
         (shoal.FederatedKMeans(3, average="weighted"), "average"),
         (shoal.FederatedTSK(3), "target"),
         (shoal.States(), "time"),
-        (shoal.Regimes(), "time"),
     ],
     ids=repr,
 )

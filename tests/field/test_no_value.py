@@ -155,7 +155,7 @@ def test_numbers_that_a_person_names_as_no_value_are_none_in_messages(settings: 
         assert math.isnan(door(cell, Path())[0]), cell
 
 
-STREAMING = (shoal.ClusterTree, shoal.DensityTree, shoal.FCAC, shoal.Regimes)
+STREAMING = (shoal.ClusterTree, shoal.DensityTree, shoal.FCAC, shoal.States)
 IN_ROUNDS = (shoal.FederatedKMeans, shoal.FederatedGMM, shoal.KFED, shoal.FederatedDBSCAN)
 FRAME = pd.DataFrame(
     {

@@ -72,7 +72,11 @@ MODELS = {
     "nodes": '[[models]]\nname = "nodes"\nalgorithm = "fcac"',
 }
 _ROUNDS = 'rounds = { between = "fresh", rounds_max = 4, tolerance = 0 }'
-REGIMES = {"states": '[[models]]\nname = "states"\nalgorithm = "regimes"'}
+STATES = {
+    "states": (
+        '[[models]]\nname = "states"\nalgorithm = "states"\noptions = { evaluate_every = 700 }'
+    )
+}
 IN_ROUNDS = {
     "means": (
         f'[[models]]\nname = "means"\nalgorithm = "kmeans"\noptions = {{ clusters = 3 }}\n{_ROUNDS}'
@@ -119,7 +123,7 @@ def write_file(
     file = file_of(folder, name)
     file.parent.mkdir(parents=True, exist_ok=True)
     more = f'regions = ["north", "south", "harbour", "alps", "baltic", "cape"]\n{more}'
-    declared = {**MODELS, **IN_ROUNDS, **REGIMES}
+    declared = {**MODELS, **IN_ROUNDS, **STATES}
     text = FILE.format(
         name=name, models="\n".join(declared[model] for model in models), more=more, times=times
     )

@@ -30,7 +30,7 @@ CAREFUL = (
     '[[models]]\nname = "tree"\nalgorithm = "density_tree"\n'
 )
 STATES = (
-    '[[models]]\nname = "states"\nalgorithm = "regimes_from_counts"\noptions = { block_readings ='
+    '[[models]]\nname = "states"\nalgorithm = "states_from_counts"\noptions = { block_readings ='
     " 4 }\n"
 )
 MIDDLES = np.array([[15, 80], [30, 50], [45, 20]]) / [60, 100]
@@ -110,10 +110,10 @@ def test_models_that_share_counts_publish_the_same_ones_and_are_charged_once(
     with resumed(open_server(config, clock=clock)) as server:
         shown = server.models()["states"].view
         assert shown is not None
-        assert shown.regimes is not None
-        assert shown.regimes.provisional
+        assert shown.states is not None
+        assert shown.states.provisional
         assert len(shown.centres) <= 1, (
-            "in one draw of ten, so few readings are seen in the noise, as one regime"
+            "in one draw of ten, so few readings are seen in the noise, as one state"
         )
 
 

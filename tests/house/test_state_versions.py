@@ -22,7 +22,7 @@ from tests.house.rounds_federation import KMEANS, create_rounds_federation
 from tests.house.small_federation import CLIENTS, clock
 
 FORMS = Path(__file__).with_name("state_forms.json")
-ALGORITHMS = ("fcac", "cluster_tree", "regimes")
+ALGORITHMS = ("fcac", "cluster_tree", "states")
 MODELS = KMEANS + "".join(
     f'[[models]]\nname = "{name}"\nalgorithm = "{name}"\n' for name in ALGORITHMS
 )

@@ -4,12 +4,14 @@ server's numbers."""
 from __future__ import annotations
 
 import logging
+import shutil
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks.states_streams import dwells
 from shoal.client_nodes.labelling.labelled_readings import LabelledReadings
 from shoal.client_nodes.labelling.relabel import relabel_readings
 from shoal.config.resolved import resolve
@@ -17,12 +19,22 @@ from shoal.config.settings import Config, load_config
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Ints
 from shoal.onebox.federation import OneBox
-from shoal.protocol.events import SiteEvent
+from shoal.protocol.events import ClusterEventMessage, SiteEvent
 from shoal.protocol.topics import SITE_EVENTS
 from shoal.runtime.logs import open_client_log
+from shoal.runtime.service import resumed
+from shoal.server_node.bootstrap import open_server
+from shoal.server_node.ingest.request_publishing import request_name, request_quarantine
+from shoal.transports import open_log
 from shoal.transports.base import latest
-from tests.estimators.test_regimes import dwells
-from tests.house.small_federation import CLIENTS, FILE, clock, model_bytes, write_readings
+from tests.house.small_federation import (
+    CLIENTS,
+    FILE,
+    all_records,
+    clock,
+    model_bytes,
+    write_readings,
+)
 from tests.house.test_same_log_same_model import replay
 
 N = 3_000
@@ -70,7 +82,7 @@ def changes_of(config: Config, client: str) -> list[int]:
     """The readings at which this client reported that it had changed its state, in order."""
     with closing(open_client_log(config, client)) as log:
         events = [SiteEvent.decode(record.value) for record in latest(log, SITE_EVENTS).values()]
-    return sorted(int(event.id.split("/")[2]) for event in events if event.kind == "regime_changed")
+    return sorted(int(event.id.split("/")[2]) for event in events if event.kind == "state_changed")
 
 
 def test_three_clients_share_states_and_kills_a_rebuild_and_batches_give_the_same(
@@ -88,15 +100,15 @@ def test_three_clients_share_states_and_kills_a_rebuild_and_batches_give_the_sam
         view = box.server.models()["clusters"].view
         expected = model_bytes(box.server)
         metrics = box.server.metrics.registry
-        name = "shoal_regime_dwell_readings"
+        name = "shoal_state_dwell_readings"
         labels = {"model": "clusters", "cluster": "1", "name": ""}
         dwell = metrics.get_sample_value(name, labels)
     assert view is not None
-    assert view.regimes is not None
+    assert view.states is not None
     assert len(view.centres) == 2
     assert status.snapshot is not None
     assert status.snapshot.arrays["clients"].tolist() == [3, 3]
-    np.testing.assert_allclose(view.regimes.dwell, 120, rtol=0.4)
+    np.testing.assert_allclose(view.states.dwell, 120, rtol=0.4)
     assert dwell is not None
     assert 70 < dwell < 170
     assert [cluster.identity for cluster in status.lineage.known] == [0, 1]
@@ -121,6 +133,44 @@ def test_three_clients_share_states_and_kills_a_rebuild_and_batches_give_the_sam
     )
     relabel_readings(other, CLIENTS[0])
     assert labels_of(config, CLIENTS[0]) == found[:N]
+
+
+def events_of(config: Config) -> list[tuple[str, int, int | None]]:
+    records = all_records(config.log.address, config.contract.events_topic)
+    events = [ClusterEventMessage.decode(record.value) for record in records]
+    return [
+        (event.kind, event.cluster, event.other) for event in events if event.kind != "share_moved"
+    ]
+
+
+def test_states_are_born_unlearnt_and_rebuilt_with_their_names_and_without_an_event_twice(
+    tmp_path: Path,
+) -> None:
+    config = load_config(federation_file(tmp_path))
+    write_planted(config)
+    with OneBox(config, CLIENTS, clock=clock) as box:
+        box.run_until_idle()
+    born = [("birth", 0, None), ("parted", 1, 0)]
+    assert events_of(config) == born
+    with closing(open_log(config.log)) as log:
+        request_name(config, log, "clusters", 1, "lit")
+        request_quarantine(config, log, "garden", "unlearn", "")
+    with OneBox(config, CLIENTS[:2], clock=clock) as box:
+        box.run_until_idle()
+        status = box.server.models()["clusters"].status()
+    assert [(own.identity, own.name) for own in status.lineage.known] == [(0, ""), (1, "lit")]
+    assert status.snapshot is not None
+    assert status.snapshot.arrays["clients"].tolist() == [2, 2]
+    told = [*born, ("named", 1, None)]
+    assert events_of(config) == told
+    shutil.rmtree(config.server.folder)
+    with resumed(open_server(config, clock=clock, rebuild=True)) as server:
+        while server.step():
+            pass
+        rebuilt = server.models()["clusters"].status()
+    assert rebuilt.snapshot is not None
+    np.testing.assert_array_equal(rebuilt.snapshot.arrays["dwell"], status.snapshot.arrays["dwell"])
+    assert events_of(config) == told
 
 
 def test_terms_that_protect_more_than_single_readings_are_refused(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_the_tree_spans_all_points_at_the_least_length(seed: int, k: int) -> Non
     np.testing.assert_array_equal(lengths, reach[edges[:, 0], edges[:, 1]])
     root = list(range(k))
     total = 0.0
-    pairs = [(regime, other) for regime in range(k) for other in range(regime)]
+    pairs = [(state, other) for state in range(k) for other in range(state)]
     for a, b in sorted(pairs, key=lambda pair: float(reach[pair])):
         if root[a] != root[b]:
             root = [root[a] if at == root[b] else at for at in root]

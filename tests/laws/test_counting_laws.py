@@ -42,7 +42,7 @@ RAN: set[tuple[str, str]] = set()
 WINDOW = 200
 OWN_OPTIONS = {"density_tree": {"oblique_axes", "decay"}}
 """options that the laws set and only some algorithms have"""
-READINGS_OF_A_COUNT = {"regimes_from_counts": 32}
+READINGS_OF_A_COUNT = {"states_from_counts": 32}
 """readings that one count is of, where it is not of one: two blocks of 16"""
 laws = settings(
     max_examples=examples(20),

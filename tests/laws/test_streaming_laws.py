@@ -35,7 +35,6 @@ LEARN_ROWS = [name for name in streaming_names() if name not in counting_names()
 BOUNDED: dict[str, dict[str, Any]] = {
     "cluster_tree": {"cells_max": 64, "growth_max": 1.0},
     "fcac": {"nodes_max": 24},
-    "regimes": {"blocks_max": 100},
     "states": {"memory": 64},
 }
 """options with which each algorithm promises bounded memory"""

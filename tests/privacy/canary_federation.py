@@ -201,7 +201,7 @@ def _models(names: list[str]) -> str:
                 f"options = {{ {asked} }}\nrounds = {{ rows_min = 5, deadline_s = 2.0, wake_s = 5.0"
                 " }\n"
             )
-        elif name == "regimes_from_counts":
+        elif name == "states_from_counts":
             table += "options = { block_readings = 4 }\n"
         tables.append(table)
     return "".join(tables)

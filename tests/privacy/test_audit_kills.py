@@ -65,7 +65,7 @@ def test_no_kill_leaves_two_answers_or_a_ledger_that_is_too_small(memory_folder:
 
 @pytest.mark.parametrize(
     ("algorithm", "options"),
-    [("cluster_tree_from_counts", {}), ("regimes_from_counts", {"block_readings": 2})],
+    [("cluster_tree_from_counts", {}), ("states_from_counts", {"block_readings": 2})],
 )
 def test_clients_whose_counts_follow_no_tree_are_killed_too(
     algorithm: str, options: dict[str, int], memory_folder: Path

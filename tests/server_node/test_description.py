@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.algorithms.view import ClusteringView, RegimeView
+from shoal.algorithms.view import ClusteringView, StatesView
 from shoal.config.contract import Contract, parse_contract
 from shoal.server_node.report.description import (
     Description,
@@ -135,48 +135,43 @@ def test_clusters_that_differ_alike_are_told_apart_by_a_value() -> None:
     ]
 
 
-def regimes_of(spread: list[float], rough: list[float], slope: list[float]) -> list[Description]:
-    """Regimes with one mean, which move differently in Light alone; spread and slope in unit
-    coordinates."""
+def states_of(spread: list[float], rough: list[float]) -> list[Description]:
+    """States with one mean, which move differently in Light alone; spread in unit coordinates."""
     k = len(spread)
     manner = (
-        np.column_stack([rows, [there] * k])
-        for rows, there in ((spread, 0.05), (rough, 0.0), (slope, 0.0))
+        np.column_stack([rows, [there] * k]) for rows, there in ((spread, 0.05), (rough, 0.0))
     )
-    regimes = RegimeView(16, *manner, np.full(k, 100.0), np.zeros((k, k)), 40, True, False)
+    states = StatesView(16, *manner, np.full(k, 100.0), np.zeros((k, k)), 40, True, False)
     nodes = np.full((k, 2), 0.5)
     wide = 1.28 * np.column_stack([spread, [0.05] * k])
     low = nodes - wide
     high = nodes + wide
     number = np.arange(k)
     view = ClusteringView.from_nodes(
-        nodes, np.ones(k), number, node_low=low, node_high=high, regimes=regimes
+        nodes, np.ones(k), number, node_low=low, node_high=high, states=states
     )
     return list(describe(view, CONTRACT).values())
 
 
-def test_regimes_that_share_a_place_are_named_by_how_they_move() -> None:
-    steady, restless = regimes_of([0.02, 0.08], [0, 0], [0, 0])
+def test_states_that_share_a_place_are_named_by_how_they_move() -> None:
+    steady, restless = states_of([0.02, 0.08], [0, 0])
     assert (steady.label, restless.label) == ("Light steady", "Light restless")
     assert restless.text(CONTRACT) == "Light restless: varies by 80 lux, elsewhere 20"
-    smooth, rough = regimes_of([0.05, 0.05], [-1, 0.3], [0, 0])
+    smooth, rough = states_of([0.05, 0.05], [-1, 0.3])
     assert (smooth.label, rough.label) == ("Light smooth", "Light rough")
     assert (
         rough.text(CONTRACT) == "Light rough: successive readings 1.3 spreads apart, elsewhere 0.37"
     )
-    level, rising = regimes_of([0.05, 0.05], [0, 0], [0.0, 0.06])
-    assert (level.label, rising.label) == ("Light level", "Light rising")
-    assert rising.text(CONTRACT) == "Light rising: by 120 lux in 16 readings, elsewhere 0"
-    up, down, quiet = regimes_of([0.05, 0.05, 0.01], [0, 0, 0], [0.06, -0.06, 0])
-    assert (up.label, down.label, quiet.label) == (
-        "Light rising and restless",
-        "Light falling and restless",
+    both, alike, quiet = states_of([0.05, 0.05, 0.01], [1, -1, 0])
+    assert (both.label, alike.label, quiet.label) == (
+        "Light rough and restless",
+        "Light smooth and restless",
         "Light steady",
     )
 
 
-def test_regimes_that_differ_in_nothing_have_names_of_their_own() -> None:
-    labels = [regime.label for regime in regimes_of([0.05] * 3, [0] * 3, [0] * 3)]
+def test_states_that_differ_in_nothing_have_names_of_their_own() -> None:
+    labels = [state.label for state in states_of([0.05] * 3, [0] * 3)]
     assert len(set(labels)) == 3
 
 

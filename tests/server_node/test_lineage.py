@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.algorithms.view import ClusteringView, RegimeView
+from shoal.algorithms.view import ClusteringView, StatesView
 from shoal.errors import InvalidState
 from shoal.protocol.codec import pack, unpack
 from shoal.server_node.report.lineage.clusters import Lineage, restore_lineage
@@ -476,13 +476,13 @@ def test_a_new_cluster_has_its_share_from_the_first_event_and_one_that_parts_its
     assert [cluster.recent_share for cluster in lineage.known] == pytest.approx([0.5, 0.5])
 
 
-# Regimes.
+# States.
 
 
 def dwells(
     *steps: tuple[dict[int, float], float], evaluated: bool = True, before: Lineage | None = None
 ) -> tuple[Lineage, list[ClusterEvent]]:
-    """The lineage after snapshots of regimes with these mean dwells by identity, of which this many
+    """The lineage after snapshots of states with these mean dwells by identity, of which this many
     were seen."""
     lineage = before or Lineage()
     happened = []
@@ -490,8 +490,8 @@ def dwells(
         k = len(dwell)
         changes = np.full((k, k), seen / max(1, k - 1)) * (1 - np.eye(k))
         none = np.zeros((k, 2))
-        regimes = RegimeView(
-            8, none, none, none, np.array(list(dwell.values())), changes, 50, evaluated, False
+        states = StatesView(
+            8, none, none, np.array(list(dwell.values())), changes, 50, evaluated, False
         )
         identity = np.array(list(dwell))
         view = ClusteringView.from_nodes(
@@ -502,7 +502,7 @@ def dwells(
             identity=identity,
             parent=np.full(k, -1),
             recent=np.ones(k),
-            regimes=regimes,
+            states=states,
         )
         lineage, events = advance(lineage, view, place * 500, float(place), POLICY)
         happened += events
@@ -527,12 +527,12 @@ def test_a_stay_that_has_become_longer_by_more_than_chance_is_reported_once() ->
     assert moved(nearly) == [], "however sure, a change of two fifths is none to report"
 
 
-def test_a_regime_that_takes_in_another_one_lasts_longer_without_an_event() -> None:
+def test_a_state_that_takes_in_another_one_lasts_longer_without_an_event() -> None:
     _, events = dwells(({0: 100.0, 1: 100.0, 2: 100.0}, 60), ({0: 100.0, 1: 300.0}, 60))
     assert moved(events) == []
 
 
-def test_known_regimes_wait_for_the_first_look_of_a_model_that_begins_again() -> None:
+def test_known_states_wait_for_the_first_look_of_a_model_that_begins_again() -> None:
     known, _ = dwells(({0: 100.0, 1: 100.0}, 60))
     waiting, events = dwells(({0: 0.0}, 0), evaluated=False, before=known)
     assert (events, [cluster.identity for cluster in waiting.known]) == ([], [0, 1])

@@ -48,7 +48,7 @@ LATER = {
         "details",
         "clusters",
         "clients",
-        "regimes",
+        "states",
     )
 }
 """scripts that the page imports when it needs them, after the first picture"""

@@ -162,7 +162,7 @@ SCRIPTS = (
     "details",
     "clusters",
     "clients",
-    "regimes",
+    "states",
     "cycles",
     "unusual",
 )

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from shoal.algorithms.former_clusters import Place
-from shoal.algorithms.view import RegimeView
+from shoal.algorithms.view import StatesView
 from shoal.errors import InvalidState
 from shoal.protocol.events import duration
 from shoal.server_node.report.lineage.events import ClusterChange
@@ -66,7 +66,7 @@ class Cluster:
     reported_share: float = 0.0
     """the recent share that an event last reported, or that it began with"""
     reported_dwell: float = 0.0
-    """mean dwell in it that was last reported, if it is a regime, in readings; 0 before it was
+    """mean dwell in it that was last reported, if it is a state, in readings; 0 before it was
     known """
     reported_dwells: float = 0.0
     """dwells that this was seen in"""
@@ -254,12 +254,12 @@ def _places(rows: Any) -> dict[int, Place]:
     return places
 
 
-def dwells_of(regimes: RegimeView | None, lineage: Lineage) -> dict[int, float]:
-    """identity -> mean dwell in readings, two digits of it; none while there is one regime."""
-    if regimes is None or not regimes.block:
+def dwells_of(states: StatesView | None, lineage: Lineage) -> dict[int, float]:
+    """identity -> mean dwell in readings, two digits of it; none while there is one state."""
+    if states is None or not states.block:
         return {}
     # Rounded before it is compared: what people are shown as the same number is no change.
-    dwell = {number: float(f"{mean:.2g}") for number, mean in enumerate(regimes.dwell.tolist())}
+    dwell = {number: float(f"{mean:.2g}") for number, mean in enumerate(states.dwell.tolist())}
     return {
         identity: dwell[number]
         for number, identity in lineage.of_number.items()

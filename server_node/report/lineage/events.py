@@ -35,7 +35,7 @@ class EventKind(StrEnum):
     """its share of the recent readings has moved, and by more than it does by day and night or at
     weekends: `share` of the readings of the newest day, where `share_before` is usual"""
     DWELL_MOVED = "dwell_moved"
-    """the mean dwell in it, of a regime, has changed from `dwell_before` to `dwell`"""
+    """the mean dwell in it, of a state, has changed from `dwell_before` to `dwell`"""
     UNUSUAL = "unusual"
     """shares of clusters are unusual for the time of day, its own most: `share` where
     `share_before` is usual"""

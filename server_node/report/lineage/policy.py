@@ -33,7 +33,7 @@ class LineagePolicy:
     share_moved: float = 0.2
     """difference of the recent share from the one last reported at which an event reports it"""
     dwell_moved: float = 1.5
-    """ratio of the mean dwell in a regime to the one last reported, or its inverse, from which on
+    """ratio of the mean dwell in a state to the one last reported, or its inverse, from which on
     an event reports it"""
     dwell_errors: float = 4.0
     """standard errors by which the logarithms of both must differ as well; fewer are more false

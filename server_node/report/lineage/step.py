@@ -111,10 +111,10 @@ class _Step:
 
     @property
     def _waits(self) -> bool:
-        """Whether regimes were known that a model has not looked for yet which was begun again, as
+        """Whether states were known that a model has not looked for yet which was begun again, as
         to unlearn."""
-        regimes = self._view.regimes
-        return regimes is not None and not regimes.evaluated and len(self._before.clusters) > 1
+        states = self._view.states
+        return states is not None and not states.evaluated and len(self._before.clusters) > 1
 
     def _nodes_by_place(self) -> dict[int, int]:
         """Node id -> the identity whose place is nearest, of clusters known now and before."""
@@ -279,7 +279,7 @@ class _Step:
         Without a look at the readings then: a model in rounds may have had fewer answers than
         before.
         """
-        # Regimes are found only after thousands of readings: until then the one cluster of such a
+        # States are found only after thousands of readings: until then the one cluster of such a
         # model would end all that are known.
         if self._waits:
             return
@@ -416,19 +416,19 @@ class _Step:
             )
 
     def report_dwell(self) -> None:
-        """Mean dwells in regimes that have moved by more than chance, which the number of dwells
+        """Mean dwells in states that have moved by more than chance, which the number of dwells
         seen bounds."""
-        regimes = self._view.regimes
+        states = self._view.states
         policy = self._policy
-        if regimes is None or regimes.provisional or not regimes.block:
+        if states is None or states.provisional or not states.block:
             return
-        # A regime that has taken in another one, or parted from it, lasts longer or shorter for
+        # A state that has taken in another one, or parted from it, lasts longer or shorter for
         # that reason.
         as_before = set(self._group_of) == set(self._before.of_number.values())
         for identity, number in self._group_of.items():
             cluster = self._clusters[identity]
-            dwell = float(regimes.dwell[number])
-            dwells = float(regimes.changes[number].sum())
+            dwell = float(states.dwell[number])
+            dwells = float(states.changes[number].sum())
             if cluster.slot is None or dwells < policy.dwells_min or dwell <= 0:
                 continue
             before = cluster.reported_dwell

@@ -1,7 +1,7 @@
-"""Pairs of blocks by the public bins of their means, and two regimes in noisy sums of such counts.
+"""Pairs of blocks by the public bins of their means, and two states in noisy sums of such counts.
 
 Bins divide the contract's bounds of a feature. A cut of a feature is what
-`shoal.algorithms.regimes.sets.find_cut` takes for regimes: streams cross it seldom for how steadily
+`shoal.algorithms.states.sets.find_cut` takes for states: streams cross it seldom for how steadily
 they move. Here every test has to be passed by more than the noise of the counts explains. Each is
 of sums of counts with weights, whose noise is known.
 """
@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from shoal.algorithms.counting import FOUND_SIGNIFICANCE
-from shoal.algorithms.regimes.sets import (
+from shoal.algorithms.states.sets import (
     CROSSINGS_MAX,
     CUT_JUMPS_MIN,
     CUT_VALLEY,
@@ -50,7 +50,7 @@ EDGE: Final = 3.0
 """standard deviations by which the blocks beyond a bin must exceed the noise, for the bin to be
 looked at"""
 SPAN_MIN: Final = 2.0
-"""bins between the middles of two regimes, at least"""
+"""bins between the middles of two states, at least"""
 MASS_MIN: Final = 1e-9
 
 
@@ -116,7 +116,7 @@ def _beyond(mass: Floats, noise: Floats) -> Bools:
 
 @dataclass(frozen=True, eq=False)
 class FoundCut:
-    """Two regimes: the lower and the upper part of a feature."""
+    """Two states: the lower and the upper part of a feature."""
 
     feature: int
     at: float
@@ -132,7 +132,7 @@ class FoundCut:
 
 
 def find_private_cut(feature: int, pairs: FeaturePairs) -> FoundCut | None:
-    """The cut of a feature that streams cross seldom, as `shoal.algorithms.regimes.sets.find_cut`
+    """The cut of a feature that streams cross seldom, as `shoal.algorithms.states.sets.find_cut`
     has it.
 
     Each test of it must be passed by `CHANCE` standard deviations of the noise.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from shoal.algorithms.half import Half, HalfState
-from shoal.algorithms.regimes.blocks import SCALES
+from shoal.algorithms.states.blocks import SCALES
 from shoal.algorithms.states.labels import StateLabels, token_of
 from shoal.algorithms.states.learner import StateLearner
 from shoal.algorithms.states.messages import Header, empty_update

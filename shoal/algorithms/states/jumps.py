@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from shoal.algorithms.regimes.plan import (
+from shoal.algorithms.states.plan import (
     CELLS,
     CODEBOOK_POINTS_MAX,
     COLUMNS_MAX,
@@ -48,7 +48,7 @@ def jump_plans(blocks: Floats, w: int) -> list[ScalePlan]:
     known = blocks[is_known]
     # The floor: a feature that never varies is divided by something small and stays 0.
     deviation = np.sqrt(np.maximum(known.var(axis=0), 1e-12))
-    scaling = Scaling(w, True, known.mean(axis=0), deviation)
+    scaling = Scaling(w, known.mean(axis=0), deviation)
     standard = scaling.standardize(blocks)
     first = standard[:-1][both]
     second = standard[1:][both]

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from shoal.algorithms.regimes.blocks import FLOOR, window_features
+from shoal.algorithms.states.blocks import FLOOR, window_features
 from shoal.algorithms.states.learner import StateLearner
 from shoal.algorithms.states.summary import block_states
 from shoal.algorithms.states.tiles import WindowFeatures

@@ -8,15 +8,16 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from shoal.algorithms.regimes.blocks import (
+from shoal.algorithms.states.axes import Axes
+from shoal.algorithms.states.blocks import (
     BLOCKS_MAX,
     READING_MAX,
+    SCALES,
     BlockMemory,
     window_features,
 )
-from shoal.algorithms.states.axes import Axes
 from shoal.algorithms.states.cycles import shared_period
-from shoal.algorithms.states.returns import Returning, find_returning, new_memory
+from shoal.algorithms.states.returns import Returning, find_returning
 from shoal.algorithms.states.segments import SHORTEST
 from shoal.algorithms.states.tiles import HALF_TILES_MAX, OVERLAP, TileMemory
 from shoal.algorithms.states.timeline import (
@@ -104,12 +105,12 @@ class StateLearner:
        of which most must agree that there is more than one state. The view with more states counts.
     7. **Returns** (`returns`). The second way to be sure, for dwells too short for segments: sets
        of blocks of 1 to 256 readings between which the stream jumps, many times and both ways, told
-       apart as `shoal.algorithms.regimes` does. Blocks are seen along one, two and four axes of
-       jumps (`jumps`): of the slow directions those whose steps are seldom and large, so that
-       columns which drift hide nothing. Two levels are also told reading by reading, by a
-       switching autoregression (`switching`): by their jumps they are known where they overlap and
-       where the stream is strongly autocorrelated within them. States are left out where they
-       follow each other as the parts of a cycle.
+       apart by valleys and by how seldom the stream crosses (`sets`). Blocks are seen along one,
+       two and four axes of jumps (`jumps`): of the slow directions those whose steps are seldom
+       and large, so that columns which drift hide nothing. Two levels are also told reading by
+       reading, by a switching autoregression (`switching`): by their jumps they are known where
+       they overlap and where the stream is strongly autocorrelated within them. States are left
+       out where they follow each other as the parts of a cycle.
     8. **Choice.** The states that return where there are any, unless there are segments that
        explain three times as much of the variance of tiles on the axes, over the tiles that both
        know.
@@ -157,7 +158,7 @@ class StateLearner:
         self.route = Route.SINGLE
         self._sureness = STRICT if strict else DEFAULT
         self._evaluate_every = evaluate_every
-        self._blocks = new_memory(width, BLOCKS_MAX * half_tiles // HALF_TILES_MAX)
+        self._blocks = BlockMemory(width, SCALES, BLOCKS_MAX * half_tiles // HALF_TILES_MAX)
         self.scale = 0
         """readings of the windows by which states that return are told; 0 for other routes"""
         self._first = 0

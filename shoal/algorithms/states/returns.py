@@ -6,22 +6,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from shoal.algorithms.regimes.blocks import BLOCKS_MAX, SCALES, BlockMemory
-from shoal.algorithms.regimes.client import BlockStatistics
-from shoal.algorithms.regimes.client_half import (
-    FLOOR_OF_RAW,
-    RAW_MAX,
-    SPREAD_QUANTILES,
-    SPREADS_APART,
-)
-from shoal.algorithms.regimes.exchange import Candidate, Columns
-from shoal.algorithms.regimes.sets import (
-    DWELL_MIN,
-    find_cut,
-    find_sets,
-    mutual_information,
-)
+from shoal.algorithms.states.blocks import SCALES, BlockMemory
 from shoal.algorithms.states.jumps import jump_plans
+from shoal.algorithms.states.sets import DWELL_MIN, find_cut, find_sets, mutual_information
+from shoal.algorithms.states.statistics import BlockStatistics, CellStates, Columns
 from shoal.algorithms.states.switching import Switching, find_switching
 from shoal.algorithms.states.views import agreement
 from shoal.kernels.arrays import Floats, Ints
@@ -48,13 +36,6 @@ EXPLAINED_MIN: Final = 0.2
 a cycle"""
 
 
-def new_memory(width: int, blocks_max: int = BLOCKS_MAX) -> BlockMemory:
-    """A memory of at most so many blocks of each length, without readings."""
-    return BlockMemory(
-        width, SCALES, floor=FLOOR_OF_RAW, reading_max=RAW_MAX, blocks_max=blocks_max
-    )
-
-
 class Returning(NamedTuple):
     """States that return, and the blocks of readings in which they were found."""
 
@@ -65,7 +46,7 @@ class Returning(NamedTuple):
     first of those"""
     scale: int
     """readings of a block"""
-    classifier: Candidate | Switching
+    classifier: CellStates | Switching
     """what tells the states of further blocks: cells of blocks, or two levels"""
     columns: Columns
     """level and spread by which readings are standardized"""
@@ -115,12 +96,10 @@ def find_returning(memory: BlockMemory, window: int) -> Returning | None:
     """
     if not memory.n_readings:
         return None
-    statistics = BlockStatistics(memory.width, memory.scales, memory)
-    statistics.columns = columns_of(memory)
-    statistics.find_level()
+    statistics = BlockStatistics(memory)
     by_sets = _by_sets(statistics)
     if by_sets is not None:
-        blocks = statistics.blocks(by_sets.scale, True)
+        blocks = statistics.blocks(by_sets.scale)
         if _is_cycle_of(blocks, by_sets, window):
             return None
         if by_sets.n_changes() < CHANGES_MIN:
@@ -138,17 +117,17 @@ def find_returning(memory: BlockMemory, window: int) -> Returning | None:
 
 
 def _by_sets(statistics: BlockStatistics) -> Returning | None:
-    """Sets of cells that valleys or seldom crossed cuts part, as `shoal.algorithms.regimes` finds
-    them, on axes along which the stream jumps (`jumps`); of each length of blocks.
+    """Sets of cells that valleys or seldom crossed cuts part, on axes along which the stream jumps
+    (`jumps`); of each length of blocks.
 
     The sets count that tell most of the next block; of those that tell as much, those of the
     shortest blocks on the fewest axes.
     """
     memory = statistics.memory
-    best: Candidate | None = None
+    best: CellStates | None = None
     most = 0.0
     for w in memory.scales:
-        for plan in jump_plans(statistics.blocks(w, True), w):
+        for plan in jump_plans(statistics.blocks(w), w):
             pairs = statistics.pairs(plan, 1)
             pairs_2 = statistics.pairs(plan, 2)
             sets = find_sets(plan.codewords, pairs, pairs_2)
@@ -159,14 +138,14 @@ def _by_sets(statistics: BlockStatistics) -> Returning | None:
             information = mutual_information(sets.changes)
             if information > most:
                 most = information
-                best = Candidate(w, True, plan, sets.of_cell)
+                best = CellStates(plan, sets.of_cell)
     if best is None:
         return None
     return _returning(statistics, best, best.w)
 
 
 def _by_levels(statistics: BlockStatistics, window: int) -> Returning | None:
-    readings = statistics.blocks(1, True)
+    readings = statistics.blocks(1)
     model = find_switching(readings)
     if model is None:
         return None
@@ -177,12 +156,12 @@ def _by_levels(statistics: BlockStatistics, window: int) -> Returning | None:
     return returning
 
 
-def _returning(statistics: BlockStatistics, classifier: Candidate | Switching, w: int) -> Returning:
-    columns = statistics.columns
-    assert columns is not None, "the columns are known"
-    state = classifier.of_block(statistics.blocks(w, True))
+def _returning(
+    statistics: BlockStatistics, classifier: CellStates | Switching, w: int
+) -> Returning:
+    state = classifier.of_block(statistics.blocks(w))
     first = (statistics.memory.n_blocks[w] - len(state)) * w
-    return Returning(state, first, w, classifier, columns, statistics.level)
+    return Returning(state, first, w, classifier, statistics.columns, statistics.level)
 
 
 def _is_cycle_of(blocks: Floats, returning: Returning, window: int) -> bool:
@@ -209,28 +188,6 @@ def _at_readings(by_sets: Returning, by_levels: Returning) -> Returning:
     earlier = level_of[sets[:before]].astype(np.int64)
     # The level of one reading tells less than that of a block.
     return by_levels._replace(first=by_sets.first, earlier=earlier, label_scale=by_sets.scale)
-
-
-def columns_of(memory: BlockMemory) -> Columns:
-    """Median, and a deviation by outer quantiles, of each column over all that is remembered.
-
-    By the means of the shortest blocks of which none is forgotten, and the spread within them: the
-    first readings alone may be of a night in which nothing changes.
-    """
-    d = memory.width
-    whole = (w for w in memory.scales if memory.n_blocks[w] <= memory.blocks_max)
-    w = next(whole, memory.scales[-1])
-    blocks = memory.blocks(w)
-    blocks = blocks[~np.isnan(blocks).any(axis=1)]
-    if not len(blocks):
-        return Columns(np.zeros(d), np.ones(d))
-    low, level, high = np.quantile(blocks[:, :d], SPREAD_QUANTILES, axis=0)
-    deviation = blocks[:, :d].std(axis=0)
-    spread = np.where(high > low, (high - low) / SPREADS_APART, deviation)
-    if w > 1:
-        # Means of blocks vary less than readings do: the variance within blocks is added to theirs.
-        spread = np.hypot(spread, np.sqrt(np.exp(2 * blocks[:, d : 2 * d]).mean(axis=0)))
-    return Columns(level, np.where(spread > 1e-9, spread, 1.0))
 
 
 def is_cycle(blocks: Floats, state: Ints, longest: int) -> bool:

@@ -115,7 +115,8 @@ class Tiles:
 
     def _means_of_parts(self, span: Span, parts: int) -> tuple[Floats, Floats]:
         """Means of equal parts of a stretch, and their numbers of tiles."""
-        edges = np.rint(np.linspace(*span, parts + 1)).astype(np.int64)
+        first, end = span
+        edges = np.rint(first + np.arange(parts + 1) * ((end - first) / parts)).astype(np.int64)
         lengths = np.diff(edges).astype(np.float64)
         return (self._sums[edges[1:]] - self._sums[edges[:-1]]) / lengths[:, None], lengths
 
@@ -208,7 +209,7 @@ def weakest_boundary(
     separation = QUARTERS * squared / (spreads[:-1] + spreads[1:] + 1e-9)
     along = ways / np.sqrt(squared + 1e-12)[:, None]
     # Steps from quarter to quarter within each segment, along each boundary's difference.
-    steps = np.einsum("skq,bq->skb", np.diff(quarters, axis=1), along) ** 2
+    steps = ((quarters[:, 1:] - quarters[:, :-1]) @ along.T) ** 2
     pooled = steps.mean(axis=(0, 1))
     within = steps.sum(axis=1)
     places = np.arange(len(ways))

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,7 +18,7 @@ from shoal.algorithms.states.messages import SNAPSHOT, UPDATE, Header, check_upd
 from shoal.algorithms.states.options import StatesOptions
 from shoal.algorithms.states.pooling import means_of_states
 from shoal.algorithms.streaming import Arrays, Contribution, Rows, check_rows, checked_headers
-from shoal.algorithms.view import ClusteringView, RegimeView
+from shoal.algorithms.view import ClusteringView, StatesView
 from shoal.errors import InvalidData, InvalidState
 from shoal.kernels.arrays import AnyArray, Floats, Ints
 from shoal.kernels.distance import nearest
@@ -63,6 +63,27 @@ class _Client:
     def mass(self) -> Floats:
         """(k,) readings of each state: their shares at the last evaluation, of all readings."""
         return self.shares() * max(self.readings, MASS_MIN)
+
+
+class PooledStates(NamedTuple):
+    """What the clients of a server have of c states. d columns."""
+
+    number: Ints
+    """(c,) ascending"""
+    mass: Floats
+    """(c,) readings"""
+    mean: Floats
+    """(c, d) at a client of usual level"""
+    variance: Floats
+    """(c, d) within clients"""
+    step: Floats
+    """(c, d) mean squared difference of successive readings"""
+    dwells: Floats
+    """(c, 2) ended dwells, and their readings"""
+    changes: Floats
+    """(c, c) from each to each other one"""
+    clients: Ints
+    """(c,) that have it"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,19 +315,23 @@ class StatesServer(Half[StatesOptions, StatesServerState]):
 
     def snapshot(self) -> Arrays:
         """The `SNAPSHOT` arrays, as copies."""
-        numbers = sorted({number for client in self._clients.values() for number in client.number})
+        pooled = self.pooled()
+        numbers = pooled.number.tolist()
         place = {number: at for at, number in enumerate(numbers)}
-        pooled = self._pooled(place)
-        n_changes = round(float(pooled["changes"].sum()))
-        headers = [Header.of(client.arrays) for client in self._clients.values()]
-        windows = [header.window for header in headers if header.window]
-        window = int(np.median(windows)) if windows and len(numbers) > 1 else 0
-        evaluated = any(header.evaluated for header in headers)
+        n_changes = round(float(pooled.changes.sum()))
         provisional = len(numbers) > 1 and n_changes < CHANGES_MIN
+        header = [self.window, n_changes, self.evaluated, provisional]
+        ended = np.where(pooled.dwells[:, 0] > 0, pooled.dwells[:, 0], 1.0)
         arrays = {
-            "header": np.array([window, n_changes, evaluated, provisional], dtype=np.int64),
-            "identity": np.array(numbers, dtype=np.int64),
-            **pooled,
+            "header": np.array(header, dtype=np.int64),
+            "identity": pooled.number,
+            "centre": pooled.mean,
+            "centre_mass": pooled.mass,
+            "spread": np.sqrt(pooled.variance),
+            "rough": _log_roughness(pooled),
+            "dwell": pooled.dwells[:, 1] / ended,
+            "changes": pooled.changes,
+            "clients": pooled.clients,
             "recent": np.array([self._recent.get(number, 0.0) for number in numbers]),
             "parent": np.array([self._parents[number] for number in numbers], dtype=np.int64),
             **self._owners(place),
@@ -314,8 +339,24 @@ class StatesServer(Half[StatesOptions, StatesServerState]):
         }
         return {name: arrays[name] for name in SNAPSHOT}
 
-    def _pooled(self, place: Mapping[int, int]) -> dict[str, AnyArray]:
-        """What all clients have of each state, at the place of its number."""
+    @property
+    def evaluated(self) -> bool:
+        """Whether any client has looked for states."""
+        return any(Header.of(client.arrays).evaluated for client in self._clients.values())
+
+    @property
+    def window(self) -> int:
+        """Readings by which states are told apart, the median over clients; 0 while there is
+        one."""
+        headers = [Header.of(client.arrays) for client in self._clients.values()]
+        windows = [header.window for header in headers if header.window]
+        numbers = {number for client in self._clients.values() for number in client.number}
+        return int(np.median(windows)) if windows and len(numbers) > 1 else 0
+
+    def pooled(self) -> PooledStates:
+        """What all clients have of each state."""
+        numbers = sorted({number for client in self._clients.values() for number in client.number})
+        place = {number: at for at, number in enumerate(numbers)}
         c = len(place)
         d = self._width or self._given_width or 0
         dwells = np.zeros((c, 2))
@@ -342,20 +383,16 @@ class StatesServer(Half[StatesOptions, StatesServerState]):
         within = np.zeros((2, c, d))
         np.add.at(within[0], at, variance * weight[:, None])
         np.add.at(within[1], at, step * weight[:, None])
-        variance = within[0] / mass[:, None]
-        step = within[1] / mass[:, None]
-        known = (variance > 0) & (step > 0)
-        rough = np.zeros((c, d))
-        rough[known] = 0.5 * np.log(step[known] / variance[known])
-        return {
-            "centre": means_of_states(owner, at, weight, mean),
-            "centre_mass": mass,
-            "spread": np.sqrt(variance),
-            "rough": rough,
-            "dwell": dwells[:, 1] / np.where(dwells[:, 0] > 0, dwells[:, 0], 1.0),
-            "changes": changes,
-            "clients": np.bincount(at, minlength=c).astype(np.int64),
-        }
+        return PooledStates(
+            number=np.array(numbers, dtype=np.int64),
+            mass=mass,
+            mean=means_of_states(owner, at, weight, mean),
+            variance=within[0] / mass[:, None],
+            step=within[1] / mass[:, None],
+            dwells=dwells,
+            changes=changes,
+            clients=np.bincount(at, minlength=c).astype(np.int64),
+        )
 
     def _owners(self, place: Mapping[int, int]) -> dict[str, AnyArray]:
         """Which state of which client each is."""
@@ -414,6 +451,14 @@ class StatesServer(Half[StatesOptions, StatesServerState]):
         self._gone = dict(saved.gone.tolist())
 
 
+def _log_roughness(pooled: PooledStates) -> Floats:
+    """(c, d) half the logarithm of step over variance; 0 where either is 0."""
+    rough = np.zeros_like(pooled.variance)
+    known = (pooled.variance > 0) & (pooled.step > 0)
+    rough[known] = 0.5 * np.log(pooled.step[known] / pooled.variance[known])
+    return rough
+
+
 def predict(arrays: Arrays, rows: Rows) -> Ints:
     """rows (n, d) -> (n,) the state whose mean reading is nearest, by its number; -1 where there is
     none."""
@@ -447,11 +492,10 @@ def view(arrays: Arrays) -> ClusteringView:
         recent=arrays["recent"],
         node_low=nodes - reach,
         node_high=nodes + reach,
-        regimes=RegimeView(
+        states=StatesView(
             block=int(window),
             spread=spread,
             rough=arrays["rough"],
-            slope=np.zeros_like(spread),
             dwell=arrays["dwell"],
             changes=arrays["changes"],
             n_changes=int(n_changes),

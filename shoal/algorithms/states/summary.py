@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from shoal.algorithms.regimes.blocks import SCALES
+from shoal.algorithms.states.blocks import SCALES
 from shoal.algorithms.states.learner import StateLearner
 from shoal.algorithms.states.messages import STATES_MAX
 from shoal.algorithms.states.timeline import NO_STATE

@@ -152,41 +152,42 @@ def _smoothed(model: Switching, values: Floats) -> tuple[Floats, Floats, float]:
     least = square.min(axis=(1, 2))
     moves = chance * np.exp(-0.5 * (square - least[:, None, None]))
     first = model.leave[::-1] / model.leave.sum()
-    forward, scale = _running_products(moves)
-    backward, _ = _running_products(moves[::-1].transpose(0, 2, 1))
+    forward = _running_products(moves)
+    backward = _running_products(moves[::-1].transpose(0, 2, 1))
     alpha = np.concatenate([first[None], first @ forward])
+    alpha /= alpha.sum(axis=1, keepdims=True)
     beta = np.concatenate([np.ones((1, 2)), np.ones(2) @ backward])[::-1]
     share = alpha * beta
     share /= share.sum(axis=1, keepdims=True)
-    pairs = alpha[:-1, :, None] * moves * beta[1:, None, :]
+    joint = alpha[:-1, :, None] * moves
+    pairs = joint * beta[1:, None, :]
     pairs /= pairs.sum(axis=(1, 2), keepdims=True)
-    total = np.log((first @ forward[-1]).sum()) + scale[-1] - 0.5 * least.sum()
+    # The chance of each reading, given those before.
+    chances = np.maximum(joint.sum(axis=(1, 2)), 1e-300)
+    total = np.log(chances).sum() - 0.5 * least.sum()
     total -= len(moves) * np.log(model.deviation * np.sqrt(2 * np.pi))
     return share, pairs, float(total)
 
 
-def _running_products(matrices: Floats) -> tuple[Floats, Floats]:
-    """(n, 2, 2) -> the products of the first 1, 2 ... n of them, each divided by its largest entry,
-    and the logarithms (n,) of what they were divided by.
+def _running_products(matrices: Floats) -> Floats:
+    """(n, 2, 2) -> the products of the first 1, 2 ... n of them, each divided by its largest entry.
 
     In as many rounds as doublings of one take to n, all products of a round at once. Entry by entry
     that is many times as fast as by products of small matrices.
     """
     # (2, 2, n): each entry of all matrices lies together.
     products = np.ascontiguousarray(matrices.transpose(1, 2, 0))
-    scale = np.zeros(len(matrices))
     reach = 1
     while reach < len(matrices):
         earlier = products[:, :, :-reach]
         later = products[:, :, reach:]
         joined = earlier[:, :1] * later[:1] + earlier[:, 1:] * later[1:]
-        scale[reach:] += scale[:-reach].copy()
-        # The floor: no logarithm of 0 where a product is none in these digits.
-        largest = np.maximum(joined.max(axis=(0, 1)), 1e-300)
+        # The floor: no division by 0 where a product is none in these digits.
+        largest = np.maximum(np.maximum(joined[0, 0], joined[0, 1]), 1e-300)
+        largest = np.maximum(largest, np.maximum(joined[1, 0], joined[1, 1]))
         products[:, :, reach:] = joined / largest
-        scale[reach:] += np.log(largest)
         reach *= 2
-    return products.transpose(2, 0, 1), scale
+    return products.transpose(2, 0, 1)
 
 
 def _maximized(model: Switching, values: Floats, pairs: Floats) -> Switching:

@@ -64,8 +64,8 @@ def features_of(tiles: TileFeatures, kernels: int, with_level: bool) -> tuple[Fl
 def best_view(tiles: TileFeatures, sureness: Sureness) -> View:
     """The one of the views with and without the level that has more states; where both have as
     many, that with it."""
-    rhythm = _vote([_view(tiles, kernels, False, sureness) for kernels in range(KERNEL_SETS)])
-    level = _vote([_view(tiles, kernels, True, sureness) for kernels in range(KERNEL_SETS)])
+    rhythm = _voted(tiles, False, sureness)
+    level = _voted(tiles, True, sureness)
     return level if level.n_states >= rhythm.n_states else rhythm
 
 
@@ -77,12 +77,17 @@ def _view(tiles: TileFeatures, kernels: int, with_level: bool, sureness: Surenes
     return View(axes, on_axes, states_of_tiles(on_axes, thresholds), with_level, kernels)
 
 
-def _vote(views: list[View]) -> View:
+def _voted(tiles: TileFeatures, with_level: bool, sureness: Sureness) -> View:
     """One state unless most sets of kernels see more; then the view that is most like the
     others."""
-    several = sum(view.n_states > 1 for view in views)
-    if 2 * several < len(views):
-        return views[0]._replace(state=np.zeros_like(views[0].state))
+    views = []
+    several = 0
+    for kernels in range(KERNEL_SETS):
+        views.append(_view(tiles, kernels, with_level, sureness))
+        several += views[-1].n_states > 1
+        # What the sets that are left see decides nothing any more.
+        if 2 * (several + KERNEL_SETS - len(views)) < KERNEL_SETS:
+            return views[0]._replace(state=np.zeros_like(views[0].state))
     likeness = [sum(agreement(view.state, other.state) for other in views) for view in views]
     return views[int(np.argmax(likeness))]
 

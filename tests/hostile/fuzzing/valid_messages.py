@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.algorithms.regimes.client_half import RegimesClient
 from shoal.algorithms.registry import (
     counting_names,
     load_algorithm,
@@ -83,11 +82,6 @@ class EveryAlgorithm(ServerFixture):
         rows = rows_of(seed)
         if to is None:
             half = streaming_algorithm(agreed.algorithm).client(agreed.options, self.contract.width)
-            if (
-                isinstance(half, RegimesClient)
-                and (newest := self.newest_snapshots().get(model)) is not None
-            ):
-                half.adopt(newest.arrays)
             half.learn(rows)
             arrays = half.contribute()
         else:

@@ -271,15 +271,15 @@ export class Clusters {
 
 const partTitle = ({ number, label }) => `part ${number}: ${label}`;
 
-// Readings that each lasts at a stretch, by identity: those of regimes, or of clusters that are the regimes of another model; null for others.
+// Readings that each lasts at a stretch, by identity: those of states, or of clusters that are the states of another model; null for others.
 function dwellsOf({ clusters, beside }) {
   const own = clusters.filter(({ dwell }) => dwell !== null).map(({ identity, dwell }) => [identity, dwell]);
   const dwells = own.length ? Object.fromEntries(own) : beside?.same ?? {};
   return Object.keys(dwells).length ? dwells : null;
 }
 
-function dwellText(dwell, { regimes, beside }) {
-  const step = (regimes ?? beside).reading_s;
+function dwellText(dwell, { states, beside }) {
+  const step = (states ?? beside).reading_s;
   return step ? duration(dwell * step) : count(dwell);
 }
 

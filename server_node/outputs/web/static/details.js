@@ -8,7 +8,7 @@ import {
 } from "./format.js";
 import { showCycles } from "./cycles.js";
 import { moment } from "./history.js";
-import { showRegimes } from "./regimes.js";
+import { showStates } from "./states.js";
 import { clientsOf, titlesOf } from "./status.js";
 
 const LEFT = 30;
@@ -225,7 +225,7 @@ export class Details {
     showDifferences(model);
     showFeeds(model, titlesOf(status));
     showRules(model);
-    showRegimes(model);
+    showStates(model);
     showCycles(model);
     showRejected(status.rejected);
     this.pin(pinned);

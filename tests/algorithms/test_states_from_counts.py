@@ -1,4 +1,4 @@
-"""Regimes from private counts: what is counted, what is found and under which noise, and what is
+"""States from private counts: what is counted, what is found and under which noise, and what is
 refused."""
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.regimes_private import Scheme, learnt, levels, null
+from benchmarks.states_private import Scheme, learnt, levels, null
 from shoal.algorithms.from_counts.pairs import CELL_OF, CELLS, pair_places
-from shoal.algorithms.from_counts.regimes import (
-    REGIMES_FROM_COUNTS,
+from shoal.algorithms.from_counts.states import (
+    STATES_FROM_COUNTS,
     PairCounter,
-    RegimesFromCountsServer,
+    StatesFromCountsServer,
     predict,
     readings_needed,
     view,
@@ -43,7 +43,7 @@ def table(middles: list[int], dwells: float, pairs: int) -> Ints:
     return counts
 
 
-def add(server: RegimesFromCountsServer, feature: int, middles: list[int], pairs: int) -> None:
+def add(server: StatesFromCountsServer, feature: int, middles: list[int], pairs: int) -> None:
     """Pairs of a feature at both distances, as one window each."""
     for lag, dwells in enumerate((0.95, 0.9)):
         arrays = {
@@ -79,10 +79,10 @@ def naive_sums(rows: Floats, window: int, w: int) -> Ints:
                 min(int(np.clip(there, 0, 1).mean() * 16), 15) if 2 * len(there) >= w else None
             )
         for group in range(0, len(bins), 2 * (kind % 2 + 1)):
-            for regime in range(group, group + kind % 2 + 1):
-                other = regime + kind % 2 + 1
-                if other < len(bins) and bins[regime] is not None and bins[other] is not None:
-                    sums[kind, CELL_OF[bins[regime], bins[other]]] += 1
+            for state in range(group, group + kind % 2 + 1):
+                other = state + kind % 2 + 1
+                if other < len(bins) and bins[state] is not None and bins[other] is not None:
+                    sums[kind, CELL_OF[bins[state], bins[other]]] += 1
     return sums
 
 
@@ -91,7 +91,7 @@ def test_the_sums_are_those_of_the_pairs_of_all_windows_with_gaps_and_short_bloc
     rows[np.random.default_rng(6).random(rows.shape) < 0.4] = np.nan
     options = {"window_readings": 150, "block_readings": 7}
     counter = PairCounter(2, **options)
-    server = RegimesFromCountsServer(2, **options)
+    server = StatesFromCountsServer(2, **options)
     for number in range(len(rows) // 150):
         own = rows[number * 150 : (number + 1) * 150]
         counted = counter.count(own, np.asarray(~np.isnan(own).all(axis=1)), b"client", number)
@@ -105,25 +105,25 @@ def test_the_sums_are_those_of_the_pairs_of_all_windows_with_gaps_and_short_bloc
 @pytest.mark.parametrize(
     "scheme", [Scheme("own", 4.0, 2000), Scheme("masked", 30.0, 400, masked=True)]
 )
-def test_two_regimes_are_found_under_noise_and_told_apart_by_the_feature_that_shows_them(
+def test_two_states_are_found_under_noise_and_told_apart_by_the_feature_that_shows_them(
     scheme: Scheme,
 ) -> None:
     streams = levels(1, 3.0, 400.0, 2, 20, 400_000)
     server = learnt(streams.rows, scheme, b"key")
     shown = view(server.snapshot())
-    assert shown.regimes is not None
-    assert shown.regimes.n_changes >= 20
-    assert scheme.masked or not shown.regimes.provisional
+    assert shown.states is not None
+    assert shown.states.n_changes >= 20
+    assert scheme.masked or not shown.states.provisional
     feature = int(server.snapshot()["header"][4])
-    means = np.array([streams.rows[streams.truth == regime].mean(axis=0) for regime in (0, 1)])
+    means = np.array([streams.rows[streams.truth == state].mean(axis=0) for state in (0, 1)])
     order = np.argsort(means[:, feature])
     np.testing.assert_allclose(shown.centres[:, feature], means[order, feature], atol=0.03)
-    assert 0.5 < shown.regimes.dwell.mean() / 400 < 2.0
+    assert 0.5 < shown.states.dwell.mean() / 400 < 2.0
     assert predict(server.snapshot(), means[order]).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("kind", ["independent", "AR .99", "cycle of 1000, noise 1", "volatility"])
-def test_streams_in_which_nothing_stays_show_one_regime(kind: str) -> None:
+def test_streams_in_which_nothing_stays_show_one_state(kind: str) -> None:
     rows = null(kind, 3, 100_000)
     for scheme in (Scheme("none", None, 400), Scheme("much", 1.0, 2000)):
         server = learnt(rows, scheme, b"key")
@@ -134,7 +134,7 @@ def test_noise_alone_shows_nothing() -> None:
     noise = count_noise(1.0)
     options = {"noise_variance": noise.variance, "window_readings": 2000}
     counter = PairCounter(1, **options)
-    server = RegimesFromCountsServer(1, **options)
+    server = StatesFromCountsServer(1, **options)
     for number in range(400):
         counted = counter.count(
             np.full((2000, 1), np.nan), np.zeros(2000, dtype=np.bool_), b"client", number
@@ -144,8 +144,8 @@ def test_noise_alone_shows_nothing() -> None:
     assert len(view(server.snapshot()).centres) == 0
 
 
-def test_the_heavier_regime_goes_on_and_the_lighter_parts_from_it_and_joins_it_again() -> None:
-    server = RegimesFromCountsServer(2, **WIDE)
+def test_the_heavier_state_goes_on_and_the_lighter_parts_from_it_and_joins_it_again() -> None:
+    server = StatesFromCountsServer(2, **WIDE)
     assert len(view(server.snapshot()).centres) == 0, "no readings yet"
     add(server, 1, [8], 1_000)
     assert server.snapshot()["identity"].tolist() == [0]
@@ -164,8 +164,8 @@ def test_the_heavier_regime_goes_on_and_the_lighter_parts_from_it_and_joins_it_a
     )
 
 
-def test_a_cut_is_kept_while_its_feature_shows_it_and_another_feature_gives_new_regimes() -> None:
-    server = RegimesFromCountsServer(2, **WIDE)
+def test_a_cut_is_kept_while_its_feature_shows_it_and_another_feature_gives_new_states() -> None:
+    server = StatesFromCountsServer(2, **WIDE)
     for _ in range(2):
         add(server, 0, [3, 12], 9_000)
     before = server.snapshot()
@@ -196,7 +196,7 @@ def test_a_cut_is_kept_while_its_feature_shows_it_and_another_feature_gives_new_
 def test_what_would_find_nothing_is_refused_with_what_to_do(
     d: int, options: dict[str, Any], words: str
 ) -> None:
-    for half in (REGIMES_FROM_COUNTS.counter, REGIMES_FROM_COUNTS.server):
+    for half in (STATES_FROM_COUNTS.counter, STATES_FROM_COUNTS.server):
         with pytest.raises(SettingsError, match=words):
             half(options, d)
 

@@ -1,11 +1,11 @@
-// Regimes: the graph of changes between them with how long each lasts, and those of another model beside the clusters shown.
+// States: the graph of changes between them with how long each lasts, and those of another model beside the clusters shown.
 
 import { at, clusterTitle, count, duration, fillSwatch, make, markOf, percentText, plural, reconcile, setText, SVG, swatch } from "./format.js";
 
 const SIZE = 260;
 const RING = 88;
 const DISC_MIN = 14;
-const DISC_MORE = 20; // by which the disc of a regime with all readings is larger
+const DISC_MORE = 20; // by which the disc of a state with all readings is larger
 const SHOWN_MAX = 10;
 const ARROW_MAX = 7;
 const BAND = 28;
@@ -21,36 +21,36 @@ const dwellText = (dwell, reading_s) => `about ${reading_s ? duration(dwell * re
 
 const shareText = ({ share, sharePercent }) => (share === null ? "" : `${percentText(sharePercent, share)} of the readings, `);
 
-export function showRegimes(model) {
+export function showStates(model) {
   const clustering = model.waiting_for ? null : model.clustering;
-  const regimes = clustering?.regimes;
-  at("regimes-panel").hidden = !regimes;
-  if (regimes) showOwn(regimes, clustering.clusters);
+  const states = clustering?.states;
+  at("states-panel").hidden = !states;
+  if (states) showOwn(states, clustering.clusters);
   showBeside(clustering);
 }
 
-function showOwn(regimes, clusters) {
+function showOwn(states, clusters) {
   const named = new Map(clusters.map((each) => [each.identity, each]));
   const several = clusters.filter(({ dwell }) => dwell !== null).length > 1;
-  setText(at("regimes-words"), several
-    ? `${plural(regimes.n_changes, "change")} seen, in blocks of ${plural(regimes.block, "reading")}.${regimes.provisional ? " Provisional: too few changes, or the last two looks disagree." : ""}`
-    : regimes.provisional && regimes.readings_needed
-      ? `No regimes found yet: under this noise it takes about ${plural(regimes.readings_needed, "reading")} of all clients until most show.`
-      : "One regime: nothing stays apart from the rest.");
+  setText(at("states-words"), several
+    ? `${plural(states.n_changes, "change")} seen, in blocks of ${plural(states.block, "reading")}.${states.provisional ? " Provisional: too few changes, or the last two evaluations disagree." : ""}`
+    : states.provisional && states.readings_needed
+      ? `No states found yet: under this noise it takes about ${plural(states.readings_needed, "reading")} of all clients until most show.`
+      : "One state: nothing stays apart from the rest.");
   const listed = several ? clusters.filter(({ dwell }) => dwell !== null) : [];
-  reconcile(at("regimes-list"), listed, ({ identity }) => identity, () => make("li", {}, swatch(), make("span")), (item, cluster) => {
+  reconcile(at("states-list"), listed, ({ identity }) => identity, () => make("li", {}, swatch(), make("span")), (item, cluster) => {
     fillSwatch(item.firstChild, cluster.slot);
-    setText(item.lastChild, `${clusterTitle(cluster)}: ${shareText(cluster)}${dwellText(cluster.dwell, regimes.reading_s)}`);
+    setText(item.lastChild, `${clusterTitle(cluster)}: ${shareText(cluster)}${dwellText(cluster.dwell, states.reading_s)}`);
   });
   const frame = at("transitions");
   frame.hidden = !several;
-  const drawn = JSON.stringify([regimes, listed.map(({ identity, slot, share, dwell }) => [identity, slot, share, dwell])]);
+  const drawn = JSON.stringify([states, listed.map(({ identity, slot, share, dwell }) => [identity, slot, share, dwell])]);
   if (frame.dataset.drawn === drawn) return;
   frame.dataset.drawn = drawn;
-  frame.replaceChildren(...(several ? graph(regimes, listed.slice(0, SHOWN_MAX), named) : []));
+  frame.replaceChildren(...(several ? graph(states, listed.slice(0, SHOWN_MAX), named) : []));
 }
 
-// Regimes on a ring, as large as their share; arrows as thick as the changes seen are many.
+// States on a ring, as large as their share; arrows as thick as the changes seen are many.
 function graph({ moves, reading_s }, listed, named) {
   const spot = new Map(listed.map(({ identity, share }, i) => {
     const angle = (2 * Math.PI * i) / listed.length - (listed.length === 2 ? Math.PI : Math.PI / 2);
@@ -61,7 +61,7 @@ function graph({ moves, reading_s }, listed, named) {
   const arrows = drawn.flatMap(([from, to, times]) => arrow(spot.get(from), spot.get(to), times, 1 + (ARROW_MAX - 1) * (times / most), markOf(named.get(from).slot).colour, `${clusterTitle(named.get(from))} to ${clusterTitle(named.get(to))}: ${plural(times, "change")}`));
   const discs = listed.map((cluster) => {
     const { x, y, r } = spot.get(cluster.identity);
-    const group = shape("g", { class: "regime" });
+    const group = shape("g", { class: "state" });
     group.append(
       shape("circle", { cx: x, cy: y, r, class: `mark c${markOf(cluster.slot).colour}` }),
       shape("text", { x, y: y + 4, "text-anchor": "middle" }, cluster.identity),
@@ -95,7 +95,7 @@ function arrow(from, to, times, width, colour, words) {
   return [line, tip, shape("text", { class: "times", x: (mx - uy * 7).toFixed(1), y: (my + ux * 7 + 4).toFixed(1), "text-anchor": "middle" }, count(times))];
 }
 
-// The regimes that another model has found in the same readings. One list where they are the clusters.
+// The states that another model has found in the same readings. One list where they are the clusters.
 function showBeside(clustering) {
   const beside = clustering?.beside;
   const same = beside && Object.keys(beside.same).length > 0;
@@ -104,9 +104,9 @@ function showBeside(clustering) {
   const titles = new Map(clustering.clusters.map((each) => [String(each.identity), each]));
   const rows = same
     ? Object.entries(beside.same).filter(([identity]) => titles.has(identity)).map(([identity, dwell]) => ({ ...titles.get(identity), dwell, trend: null }))
-    : beside.regimes;
+    : beside.states;
   setText(at("beside-words"), same
-    ? `The regimes of ${beside.model} part the readings as the clusters do.`
+    ? `The states of ${beside.model} part the readings as the clusters do.`
     : `Model ${beside.model} parts the same readings by where they dwell. Share of each over time:`);
   reconcile(
     at("beside-list"), rows, ({ identity }) => `${identity}/${same}`,

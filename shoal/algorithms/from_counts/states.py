@@ -1,4 +1,4 @@
-"""Regimes from private counts: two sets of states in which streams stay, told from where
+"""States from private counts: two states of streams, told from where
 neighbouring blocks lie.
 
 A client cuts each window into blocks of `block_readings`, and counts pairs of blocks by the bins
@@ -40,9 +40,9 @@ from shoal.algorithms.from_counts.pairs import (
     pair_places,
 )
 from shoal.algorithms.options import AlgorithmOptions, option
-from shoal.algorithms.regimes.sets import CellSets
 from shoal.algorithms.shares import ClientShares, ClientSharesState
 from shoal.algorithms.state_reader import StateReader
+from shoal.algorithms.states.sets import CellSets
 from shoal.algorithms.streaming import (
     Arrays,
     ArraySpec,
@@ -52,11 +52,11 @@ from shoal.algorithms.streaming import (
     check_dimensions,
     check_rows,
 )
-from shoal.algorithms.view import ClusteringView, Cuts, RegimeView
+from shoal.algorithms.view import ClusteringView, Cuts, StatesView
 from shoal.errors import InvalidData, SettingsError
 from shoal.kernels.arrays import Bools, Floats, Ints
 
-NAME: Final = "regimes_from_counts"
+NAME: Final = "states_from_counts"
 STATE_VERSION: Final = 1
 FEATURES_MAX: Final = 8
 FIRST_EVALUATION: Final = 1000
@@ -66,9 +66,9 @@ GROWTH: Final = 1.25
 CHANGES_MIN: Final = 20.0
 """changes seen, below which what is found is provisional"""
 READINGS_POSSIBLE: Final = 1e10
-"""a contract that takes more readings than this until regimes show is refused"""
+"""a contract that takes more readings than this until states show is refused"""
 PAIRS_NEEDED: Final = 800.0
-"""pairs of each kind until regimes show, without noise"""
+"""pairs of each kind until states show, without noise"""
 NOISE_NEEDED: Final = 80_000.0
 """pairs more for the variance of the noise, by the windows that there are to a block"""
 WINDOWS_NEEDED: Final = 2
@@ -76,12 +76,12 @@ WINDOWS_NEEDED: Final = 2
 NO_PARENT: Final = -1
 NO_FEATURE: Final = -1
 RECENT_READINGS: Final = 500.0
-"""readings of all regimes that count as recent: they are those of all time, whose shares are known
+"""readings of all states that count as recent: they are those of all time, whose shares are known
 """
 _LIMITS: Final = np.iinfo(np.int32)
 
 
-class RegimesFromCountsOptions(AlgorithmOptions):
+class StatesFromCountsOptions(AlgorithmOptions):
     """Options of both halves; a federation takes all but `block_readings` from [privacy] of its
     contract."""
 
@@ -94,7 +94,7 @@ class RegimesFromCountsOptions(AlgorithmOptions):
     )
     block_readings: int = option(
         16,
-        "readings of a block; regimes that last fewer than eight blocks are not found",
+        "readings of a block; states that last fewer than eight blocks are not found",
         least=2,
         most=4096,
     )
@@ -122,19 +122,19 @@ SNAPSHOT: Final = {
     "gone": ArraySpec("<i8", ("g",)),
 }
 """readings looked at, readings of a block, changes seen, whether it is provisional, the feature
-that is cut (-1: none) and the readings that it takes until regimes show; where it is cut; and by
-regime its identity, mean, readings, deviation, mean dwell, changes to each other one, and the
-regime that it parted from. `gone`: a regime that has become the first one"""
+that is cut (-1: none) and the readings that it takes until states show; where it is cut; and by
+state its identity, mean, readings, deviation, mean dwell, changes to each other one, and the
+state that it parted from. `gone`: a state that has become the first one"""
 
 
 def readings_needed(options: Mapping[str, Any], d: int) -> float:
-    """Readings of all clients until two regimes of three deviations that last a dozen blocks show,
+    """Readings of all clients until two states of three deviations that last a dozen blocks show,
     in most streams.
 
     Each kind of pairs gets one in 2 d windows, and a pair takes two blocks; the rest was measured,
-    see `benchmarks/results/regimes_private.md`. Raises `SettingsError`.
+    see `benchmarks/results/states_private.md`. Raises `SettingsError`.
     """
-    own = RegimesFromCountsOptions.parse(options)
+    own = StatesFromCountsOptions.parse(options)
     w = own.block_readings
     window = own.window_readings * own.windows_summed
     pairs = PAIRS_NEEDED + NOISE_NEEDED * own.noise_variance * w / window
@@ -219,7 +219,7 @@ class PairCounter:
         return 2 * number >= self._w, bins
 
 
-class RegimesFromCountsServer:
+class StatesFromCountsServer:
     """Adds up private counts of pairs, and looks for a cut whenever the readings have grown by a
     quarter.
 
@@ -304,7 +304,7 @@ class RegimesFromCountsServer:
         return before.feature == self._cut.feature and abs(before.at - self._cut.at) <= 1.0 / BINS
 
     def _name(self, before: FoundCut | None) -> None:
-        """Identities of the regimes after an evaluation: the heavier part goes on as the one before
+        """Identities of the states after an evaluation: the heavier part goes on as the one before
         it."""
         cut = self._cut
         if cut is None and before is not None:
@@ -324,13 +324,13 @@ class RegimesFromCountsServer:
             self._gone = []
             self._identities = self._identities + 1
         elif cut is not None and before is not None and cut.feature != before.feature:
-            # Which part of another feature was which regime is in no counts.
+            # Which part of another feature was which state is in no counts.
             self._identity = [self._identities, self._identities + 1]
             self._parent = [NO_PARENT] * 2
             self._identities = self._identities + 2
 
     def predict(self, rows: ArrayLike) -> Ints:
-        """rows (n, d) in unit coordinates -> (n,) regime of each by itself, -1 before there are
+        """rows (n, d) in unit coordinates -> (n,) state of each by itself, -1 before there are
         any.
 
         Raises `InvalidData`.
@@ -380,7 +380,7 @@ class RegimesFromCountsServer:
         return FeaturePairs(self._sums[own], self._windows[own] * self.options.noise_variance)
 
     def _described(self, k: int) -> tuple[Floats, Floats]:
-        """(k, d) means and deviations of blocks by regime; of a feature that is not cut, those of
+        """(k, d) means and deviations of blocks by state; of a feature that is not cut, those of
         all blocks."""
         centre = np.full((k, self.d), 0.5)
         spread = np.zeros((k, self.d))
@@ -461,22 +461,22 @@ class RegimesFromCountsServer:
 
 
 def _shares(cut: FoundCut) -> Floats:
-    """(2,) part of the blocks in each regime."""
+    """(2,) part of the blocks in each state."""
     share = np.bincount(cut.sets.of_cell, cut.mass, minlength=2)
     return np.asarray(share / share.sum(), dtype=np.float64)
 
 
 def _dwells(cut: FoundCut) -> Floats:
-    """(2,) mean dwell in each regime, in blocks: its pairs for each change out of it. Less than one
+    """(2,) mean dwell in each state, in blocks: its pairs for each change out of it. Less than one
     change is none."""
     changes = cut.sets.changes
     return np.asarray(_shares(cut) * changes.sum() / max(changes[0, 1], 0.5))
 
 
-def _checked_options(d: int, options: Mapping[str, Any]) -> RegimesFromCountsOptions:
+def _checked_options(d: int, options: Mapping[str, Any]) -> StatesFromCountsOptions:
     """Raises `SettingsError` for what would find nothing."""
     check_dimensions(d)
-    parsed = RegimesFromCountsOptions.parse(options)
+    parsed = StatesFromCountsOptions.parse(options)
     if d > FEATURES_MAX:
         raise SettingsError(
             f"{NAME} is for at most {FEATURES_MAX} features, as each window counts one of them, "
@@ -494,7 +494,7 @@ def _checked_options(d: int, options: Mapping[str, Any]) -> RegimesFromCountsOpt
     if needed > READINGS_POSSIBLE:
         raise SettingsError(
             f"{NAME} would find nothing: under this noise it takes about {needed:.0e} readings "
-            "until two regimes show; take a larger epsilon, larger window_readings or fewer "
+            "until two states show; take a larger epsilon, larger window_readings or fewer "
             "features, and with masked counts a clip of about "
             f"window_readings / {4 * parsed.block_readings}"
         )
@@ -504,7 +504,7 @@ def _checked_options(d: int, options: Mapping[str, Any]) -> RegimesFromCountsOpt
 def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> None:
     """Raises `InvalidData` for counts that a window with this number of readings cannot have,
     whatever the noise."""
-    own = RegimesFromCountsOptions.parse(options)
+    own = StatesFromCountsOptions.parse(options)
     kind = int(arrays["kind"][0])
     counts = arrays["count"]
     require_possible(claims.readings <= own.window_readings, "it has more readings than a window")
@@ -518,7 +518,7 @@ def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> 
 
 
 def predict(arrays: Arrays, rows: Rows) -> Ints:
-    """rows (n, d) -> (n,) regime of each by the feature that is cut, by its number; -1 before there
+    """rows (n, d) -> (n,) state of each by the feature that is cut, by its number; -1 before there
     are any."""
     if not len(arrays["centre"]):
         return np.full(len(rows), -1, dtype=np.int64)
@@ -541,8 +541,8 @@ def predictor(arrays: Arrays) -> Cuts:
 
 
 def view(arrays: Arrays) -> ClusteringView:
-    """The regimes of a snapshot, each as one node; one that is gone is a node without mass of the
-    regime it became."""
+    """The states of a snapshot, each as one node; one that is gone is a node without mass of the
+    state it became."""
     header = arrays["header"]
     centre = arrays["centre"]
     k = len(centre)
@@ -556,7 +556,7 @@ def view(arrays: Arrays) -> ClusteringView:
         or not NO_FEATURE <= header[4] < centre.shape[1]
         or (header[4] != NO_FEATURE) != (k == 2)
     ):
-        raise InvalidData("the cut is of no feature, or has other regimes than its parts")
+        raise InvalidData("the cut is of no feature, or has other states than its parts")
     mass = np.maximum(arrays["mass"], MASS_MIN)
     none = np.zeros((k, centre.shape[1]))
     return ClusteringView.from_nodes(
@@ -569,10 +569,9 @@ def view(arrays: Arrays) -> ClusteringView:
         identity=arrays["identity"],
         parent=arrays["parent"],
         recent=mass / max(mass.sum(), MASS_MIN) * RECENT_READINGS,
-        regimes=RegimeView(
+        states=StatesView(
             int(header[1]),
             arrays["spread"],
-            none,
             none,
             arrays["dwell"],
             arrays["changes"],
@@ -584,10 +583,10 @@ def view(arrays: Arrays) -> ClusteringView:
     )
 
 
-REGIMES_FROM_COUNTS: Final = CountingAlgorithm(
+STATES_FROM_COUNTS: Final = CountingAlgorithm(
     name=NAME,
     counter=lambda options, dimensions: PairCounter(dimensions, **options),
-    server=lambda options, dimensions: RegimesFromCountsServer(dimensions, **options),
+    server=lambda options, dimensions: StatesFromCountsServer(dimensions, **options),
     update=UPDATE,
     snapshot=SNAPSHOT,
     predict=predict,
@@ -601,7 +600,7 @@ REGIMES_FROM_COUNTS: Final = CountingAlgorithm(
     features_max=FEATURES_MAX,
     readings_needed=readings_needed,
     experimental=(
-        "two regimes at most, which one feature shows by its mean, that last eight blocks and "
+        "two states at most, which one feature shows by its mean, that last eight blocks and "
         "more, in streams whose sensors have the same level at every client"
     ),
 )

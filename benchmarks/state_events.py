@@ -1,4 +1,4 @@
-"""Site events of regimes: false alarms in streams without regimes and in steady ones, and delays of
+"""Site events of states: false alarms in streams without states and in steady ones, and delays of
 what is planted."""
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ import click
 import numpy as np
 
 from benchmarks.machine import facts, one_line
-from benchmarks.regimes import CLIENTS, FEATURES, NULLS, autoregressive, dwells, levels, null
 from benchmarks.results import out_option, table, write
+from benchmarks.states_streams import CLIENTS, FEATURES, NULLS, autoregressive, dwells, levels, null
 from benchmarks.steadiness.sensors import SENSORS, read
-from shoal.algorithms.regimes import REGIMES, RegimesClient, RegimesServer
+from shoal.algorithms.states.client_half import StatesClient
+from shoal.algorithms.states.served import STATES
+from shoal.algorithms.states.server_half import StatesServer
 from shoal.algorithms.streaming import Contribution
 from shoal.client_nodes.intake import Batch
-from shoal.client_nodes.labelling.dwells import Dwells, Regimes
+from shoal.client_nodes.labelling.dwells import Dwells, States
 from shoal.client_nodes.labelling.waiting import WaitingReadings
 from shoal.config.contract import Contract
 from shoal.config.sections import ClientSettings
@@ -31,8 +33,8 @@ SEEDS: Final = (7101, 7202, 7303, 7404)
 STEP: Final = 100
 """readings of a client between two updates"""
 READINGS: Final = 6_000
-"""readings of a client in streams with regimes"""
-KINDS: Final = ("regime_changed", "unseen_change", "unusual_dwell", "usual_elsewhere")
+"""readings of a client in streams with states"""
+KINDS: Final = ("state_changed", "unseen_change", "unusual_dwell", "usual_elsewhere")
 
 
 class Found(NamedTuple):
@@ -50,7 +52,7 @@ def contract_of(width: int) -> Contract:
     features = [{"name": f"f{n}", "low": 0.0, "high": 1.0} for n in range(width)]
     return Contract.model_validate(
         {"federation": "bench", "features": features, "privacy": {"mode": "off"}, "models": []}
-        | {"models": [{"name": "m", "algorithm": "regimes"}]}
+        | {"models": [{"name": "m", "algorithm": "states"}]}
     )
 
 
@@ -60,7 +62,7 @@ class Site:
     def __init__(self, rows: Floats, settings: ClientSettings) -> None:
         """Rows (n, d) in unit coordinates."""
         self.rows = rows
-        self.half = RegimesClient(rows.shape[1])
+        self.half = StatesClient(rows.shape[1])
         self._waiting = WaitingReadings(rows.shape[1])
         self._dwells = Dwells(contract_of(rows.shape[1]), "c", "m", settings)
         self.found: list[Found] = []
@@ -69,11 +71,11 @@ class Site:
     def label(self, first: int, snapshot: dict[str, Any]) -> None:
         """Label the readings from `first` on that come in one step."""
         rows = self.rows[first : first + STEP]
-        view = REGIMES.view(snapshot)
+        view = STATES.view(snapshot)
         labels = self.half.sequence_labels(snapshot)
-        assert view.regimes is not None
+        assert view.states is not None
         assert view.identity is not None
-        regimes = Regimes.of(view.regimes, view.identity.tolist(), labels.digest, labels.window)
+        states = States.of(view.states, view.identity.tolist(), labels.digest, labels.window)
         # One by one, so that it is known when an event is reported.
         for place, row in enumerate(rows, first):
             self._waiting.add(Batch(row[None], [(0, place)], [None], []), row[None])
@@ -82,7 +84,7 @@ class Site:
                 Label(int(n), int(view.identity[n]) if n >= 0 else None, "", None, 1, None)
                 for n in numbers
             ]
-            events = self._dwells.follow(named, ready.values, ready.places, regimes)
+            events = self._dwells.follow(named, ready.values, ready.places, states)
             self.found += [Found(event.kind, _offset(event), place) for event in events]
         self.windows.append(labels.window)
 
@@ -95,30 +97,20 @@ def run(parts: Sequence[Floats], settings: ClientSettings) -> list[Site]:
     """A federation of clients with these rows (n, d), in unit coordinates; a snapshot after every
     step."""
     sites = [Site(rows, settings) for rows in parts]
-    server = RegimesServer(parts[0].shape[1])
+    server = StatesServer(parts[0].shape[1])
     sequence = Counter[int]()
     for first in range(0, max(map(len, parts)), STEP):
         for site in sites:
             site.half.learn(site.rows[first : first + STEP])
-        while _absorb(server, sites, sequence):
-            pass
+        for number, site in enumerate(sites):
+            arrays = site.half.contribute()
+            if any(map(len, arrays.values())):
+                sequence[number] += 1
+                server.absorb([Contribution(f"c{number}", sequence[number], arrays)], b"key")
         snapshot = dict(server.snapshot())
         for site in sites:
             site.label(first, snapshot)
     return sites
-
-
-def _absorb(server: RegimesServer, sites: Sequence[Site], sequence: Counter[int]) -> bool:
-    snapshot = server.snapshot()
-    worked = False
-    for number, site in enumerate(sites):
-        site.half.adopt(snapshot)
-        arrays = site.half.contribute()
-        if any(map(len, arrays.values())):
-            worked = True
-            sequence[number] += 1
-            server.absorb([Contribution(f"c{number}", sequence[number], arrays)], b"key")
-    return worked
 
 
 def in_unit(rows: Floats) -> Floats:
@@ -138,13 +130,13 @@ def changes_of(truth: Ints) -> Ints:
 def matched(site: Site, truth: Ints) -> tuple[int, int, list[int]]:
     """Reported changes, those of them that are none, and the delays of the others.
 
-    A change is one where the regime has changed since the one reported before it.
+    A change is one where the state has changed since the one reported before it.
     """
     true = list(changes_of(truth))
     false = 0
     delays = list[int]()
     last = 0
-    reported = [event for event in site.found if event.kind == "regime_changed"]
+    reported = [event for event in site.found if event.kind == "state_changed"]
     for event in reported:
         own = [at for at in true if last <= at <= event.place]
         if own:
@@ -159,14 +151,14 @@ Planted = Callable[[np.random.Generator, int], tuple[Floats, int]]
 """generator, readings -> rows, and the reading at which something begins that was never so before
 """
 MEANS: Final = 3 / np.sqrt(2) * np.eye(FEATURES)
-"""of regimes that are 3 sd apart"""
+"""of states that are 3 sd apart"""
 DWELL: Final = 150
 PLANTED_CLIENTS: Final = 12
-"""as many as make a hundred changes from each regime"""
+"""as many as make a hundred changes from each state"""
 
 
 def in_turn(rng: np.random.Generator, n: int, ways: Sequence[int] = (1, 2, 0)) -> Ints:
-    """(n,) regimes of which each is always followed by the same one, for gamma-distributed
+    """(n,) states of which each is always followed by the same one, for gamma-distributed
     times."""
     out = list[int]()
     now = 0
@@ -185,14 +177,14 @@ def planted(kind: str, rng: np.random.Generator) -> tuple[Floats, int]:
     if kind == "unusual_dwell":
         truth = np.concatenate([before, np.full(8 * DWELL, truth[at]), rest])[:READINGS]
     elif kind == "unseen_change":
-        # Where it always went on to the next regime, it goes back.
+        # Where it always went on to the next state, it goes back.
         truth = np.concatenate([before, np.full(DWELL, (truth[at] + 1) % 3), rest])[:READINGS]
     elif kind == "usual_elsewhere":
         middle = at + DWELL // 2
         truth = np.concatenate([before, np.full(DWELL, truth[at]), rest])[:READINGS].copy()
         truth[middle : middle + 12] = (truth[at] + 1) % 3
         at = middle
-    return autoregressive(rng, READINGS, 0.5) + MEANS[truth], at
+    return autoregressive(rng, READINGS, FEATURES, 0.5) + MEANS[truth], at
 
 
 def measure_planted(seeds: Sequence[int], settings: ClientSettings) -> Iterator[dict[str, Any]]:
@@ -219,7 +211,7 @@ def measure_planted(seeds: Sequence[int], settings: ClientSettings) -> Iterator[
                 elsewhere.update(
                     event.kind
                     for event in site.found
-                    if event not in own and event.kind != "regime_changed"
+                    if event not in own and event.kind != "state_changed"
                 )
                 clients += 1
         delay = int(np.median(delays)) if delays else None
@@ -235,7 +227,7 @@ def measure_planted(seeds: Sequence[int], settings: ClientSettings) -> Iterator[
 
 
 def measure_steady(seeds: Sequence[int], settings: ClientSettings) -> Iterator[dict[str, Any]]:
-    """Streams whose regimes do not change their ways: each event but a true change is false."""
+    """Streams whose states do not change their ways: each event but a true change is false."""
     for sd, dwell, k in ((3.0, 100.0, 2), (3.0, 100.0, 3), (2.0, 500.0, 2), (3.0, 200.0, 4)):
         counts = Counter[str]()
         delays = list[int]()
@@ -247,17 +239,19 @@ def measure_steady(seeds: Sequence[int], settings: ClientSettings) -> Iterator[d
             data = levels(seed, sd, dwell, k)
             rng = np.random.default_rng(seed)
             truth = [dwells(rng, READINGS, k, dwell) for _ in range(CLIENTS)]
-            means = np.stack([data.rows[data.truth == regime].mean(axis=0) for regime in range(k)])
-            parts = [autoregressive(rng, READINGS, 0.5) + means[regimes] for regimes in truth]
-            for site, regimes in zip(
+            means = np.stack([data.rows[data.truth == state].mean(axis=0) for state in range(k)])
+            parts = [
+                autoregressive(rng, READINGS, FEATURES, 0.5) + means[states] for states in truth
+            ]
+            for site, states in zip(
                 run([in_unit(rows) for rows in parts], settings), truth, strict=True
             ):
                 counts.update(event.kind for event in site.found)
-                n, wrong, own = matched(site, regimes)
+                n, wrong, own = matched(site, states)
                 reported = reported + n
                 false = false + wrong
                 delays = delays + own
-                true += len(changes_of(regimes))
+                true += len(changes_of(states))
                 windows.add(site.windows[-1])
         line = {
             "stream": f"{sd:g} sd, K = {k}, dwell {dwell:g}",
@@ -341,16 +335,16 @@ def markdown(result: dict[str, Any]) -> str:
     ]
     total = sum(stream["readings"] for stream in result["nulls"])
     text = (
-        f"# Site events of regimes\n\nMade by `{result['made_by']}`, with the default settings."
+        f"# Site events of states\n\nMade by `{result['made_by']}`, with the default settings."
         " Delays are median readings from what was so to when the client reports it.\n\n## Streams"
-        " whose regimes keep their ways\n\nOf the changes, *true* are in the stream; a reported"
+        " whose states keep their ways\n\nOf the changes, *true* are in the stream; a reported"
         " one is *false* if there was none since the one reported before. Every other event is"
         " false.\n\n"
         + table(["stream", "readings", "true", "reported", "false", "delay", *rest], steady)
-        + "\n## Planted once in each client\n\nThree regimes in turn, 150 readings each: a change"
-        " back, a dwell of eight times the mean, twelve readings of another regime.\n\n"
+        + "\n## Planted once in each client\n\nThree states in turn, 150 readings each: a change"
+        " back, a dwell of eight times the mean, twelve readings of another state.\n\n"
         + table(["event", "found", "delay", "other events"], planted)
-        + f"\n## Streams without regimes\n\n{len(result['nulls'])} kinds, {total} readings; those"
+        + f"\n## Streams without states\n\n{len(result['nulls'])} kinds, {total} readings; those"
         " with any event.\n\n" + table(["stream", "readings", *KINDS], nulls)
     )
     if sensors:
@@ -378,15 +372,15 @@ def markdown(result: dict[str, Any]) -> str:
     multiple=True,
     help="Other seeds than those of the published figures.",
 )
-@out_option("regime_events")
+@out_option("state_events")
 def main(quick: bool, data: Path | None, seeds: tuple[int, ...], out: Path) -> None:
-    """Measure false alarms and delays of the site events of regimes."""
+    """Measure false alarms and delays of the site events of states."""
     settings = ClientSettings(label=True)
     own = seeds or SEEDS
     chosen = own[:1] if quick else own
     result = {
         "made_by": (
-            "python -m benchmarks regime_events"
+            "python -m benchmarks state_events"
             + " --quick" * quick
             + " --data FOLDER" * (data is not None)
         ),
@@ -398,5 +392,5 @@ def main(quick: bool, data: Path | None, seeds: tuple[int, ...], out: Path) -> N
         ),
         "sensors": [] if data is None else list(measure_sensors(data, settings)),
     }
-    write(out, "regime_events", result, markdown(result))
-    click.echo(f"written to {out}/regime_events.json and {out}/regime_events.md")
+    write(out, "state_events", result, markdown(result))
+    click.echo(f"written to {out}/state_events.json and {out}/state_events.md")

@@ -12,12 +12,17 @@ from shoal.kernels.arrays import AnyArray, Bools, Floats, Singles
 SCALES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 """readings of a block; each divides the last"""
 BLOCKS_MAX = 3_500
-"""blocks of each scale that a client remembers; 3.7 MiB at 8 columns"""
+"""blocks of each scale that a client remembers; 1.9 MiB at 8 columns"""
 READING_MAX = 64.0
 """standardized readings beyond this are clipped to it; a walk, which would seem to rest there,
 seldom comes so far"""
 FLOOR = 1e-3
 """added before logarithms: spreads of a thousandth of a column's are taken as none"""
+FLOOR_OF_RAW = 1e-300
+"""added before logarithms of readings whose spread is not known yet; `statistics.standardized` adds
+`FLOOR` to those in units of it"""
+RAW_MAX = 1e18
+"""readings beyond this are clipped to it; within declared bounds there are none"""
 
 
 def n_block_features(width: int, scale: int) -> int:
@@ -123,28 +128,19 @@ class BlockMemory:
         self,
         width: int,
         scales: tuple[int, ...] = SCALES,
-        *,
-        floor: float = FLOOR,
-        reading_max: float = READING_MAX,
         blocks_max: int = BLOCKS_MAX,
-        exact: bool = False,
     ) -> None:
-        """`floor`: as in `block_features`; readings beyond `reading_max` are clipped to it;
-        `blocks_max`: blocks of each scale that are remembered; `exact`: single readings are
-        remembered in 64 bits."""
+        """`blocks_max`: blocks of each scale that are remembered."""
         self.width = width
         self.scales = scales
-        self._floor = floor
-        self._reading_max = reading_max
         self.blocks_max = blocks_max
         self.n_readings = 0
         self.n_blocks = dict.fromkeys(scales, 0)
         """blocks ever cut, those forgotten included"""
         # In 32 bits: features of blocks are estimates, and a client keeps thousands of each scale.
-        self._blocks: dict[int, Floats | Singles] = {}
-        for w in scales:
-            none = np.empty((0, n_block_features(width, w)))
-            self._blocks[w] = none if exact and w == 1 else none.astype(np.float32)
+        self._blocks: dict[int, Singles] = {
+            w: np.empty((0, n_block_features(width, w)), dtype=np.float32) for w in scales
+        }
         self._open = np.empty((0, width))
         """readings since the last end of a block of the largest scale"""
         self._cut = dict.fromkeys(scales, 0)
@@ -155,15 +151,13 @@ class BlockMemory:
         largest = self.scales[-1]
         self.n_readings += len(rows)
         # An outlier must not decide what the sums of a block are.
-        self._open = np.concatenate(
-            [self._open, np.clip(rows, -self._reading_max, self._reading_max)]
-        )
+        self._open = np.concatenate([self._open, np.clip(rows, -RAW_MAX, RAW_MAX)])
         for w in self.scales:
             first = self._cut[w]
             n = (len(self._open) - self._cut[w]) // w
             if n:
                 cut = self._open[first : first + n * w].reshape(n, w, self.width)
-                new = block_features(cut, self._floor).astype(self._blocks[w].dtype)
+                new = block_features(cut, FLOOR_OF_RAW).astype(np.float32)
                 self._blocks[w] = np.concatenate([self._blocks[w], new])[-self.blocks_max :]
                 self.n_blocks[w] += n
                 self._cut[w] += n * w

@@ -1,8 +1,8 @@
-"""Regimes from private counts: how many are found at which epsilon, from which windows, and how
+"""States from private counts: how many are found at which epsilon, from which windows, and how
 many are false.
 
 Clients count, add noise (or have it added to the sum of all), and the server learns, as in a
-federation. `python -m benchmarks regimes_private` writes `benchmarks/results/regimes_private.md`.
+federation. `python -m benchmarks states_private` writes `benchmarks/results/states_private.md`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.machine import facts, one_line
-from benchmarks.regimes import FEATURES, NULLS, autoregressive, dwells, means_apart
 from benchmarks.results import out_option, table, write
-from shoal.algorithms.from_counts.regimes import PairCounter, RegimesFromCountsServer
+from benchmarks.states_streams import FEATURES, NULLS, autoregressive, dwells, means_apart
+from shoal.algorithms.from_counts.states import PairCounter, StatesFromCountsServer
 from shoal.algorithms.streaming import Contribution
 from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.privacy.count_noise import CountNoise, count_noise
@@ -27,9 +27,9 @@ from shoal.privacy.masked import DELTA, clip_order, readings_within, sum_terms
 
 BLOCK: Final = 16
 REACH: Final = 6.0
-"""bounds of streams with regimes, in deviations within one"""
+"""bounds of streams with states, in deviations within one"""
 MARGIN: Final = 4.0
-"""bounds of every other stream without regimes, in deviations; of the others, all that it has"""
+"""bounds of every other stream without states, in deviations; of the others, all that it has"""
 SEEDS: Final = range(7001, 7009)
 NULL_SEEDS: Final = range(7100, 7108)
 CLIENTS: Final = 50
@@ -67,11 +67,11 @@ LEVELS: Final = {
     "2 sd, dwells of 500": (2.0, 500.0, 2),
     "three, 3 sd, dwells of 200": (3.0, 200.0, 3),
 }
-"""streams with regimes -> distance of their means, mean dwell, and how many there are"""
+"""streams with states -> distance of their means, mean dwell, and how many there are"""
 
 
 class Streams(NamedTuple):
-    """Readings (clients, n, d) in unit coordinates, and their regimes (clients, n)."""
+    """Readings (clients, n, d) in unit coordinates, and their states (clients, n)."""
 
     rows: Floats
     truth: Ints
@@ -80,12 +80,12 @@ class Streams(NamedTuple):
 def levels(
     seed: int, distance: float, dwell: float, k: int, clients: int, readings: int
 ) -> Streams:
-    """Regimes of other means, AR(1) of .5 around them, the same at all clients."""
+    """States of other means, AR(1) of .5 around them, the same at all clients."""
     rng = np.random.default_rng(seed)
     n = readings // clients
     truth = np.array([dwells(rng, n, k, dwell) for _ in range(clients)])
     around = (
-        autoregressive(rng, n, 0.5, clients * FEATURES)
+        autoregressive(rng, n, clients * FEATURES, 0.5)
         .reshape(n, clients, FEATURES)
         .transpose(1, 0, 2)
     )
@@ -108,7 +108,7 @@ def null(kind: str, seed: int, readings: int) -> Floats:
     return np.asarray(np.clip((rows - low) / (high - low), 0.0, 1.0), dtype=np.float64)
 
 
-def learnt(rows: Floats, scheme: Scheme, key: bytes) -> RegimesFromCountsServer:
+def learnt(rows: Floats, scheme: Scheme, key: bytes) -> StatesFromCountsServer:
     """The server after all windows of readings (clients, n, d)."""
     clients, n, d = rows.shape
     noise: CountNoise | GaussianNoise | None = None
@@ -127,7 +127,7 @@ def learnt(rows: Floats, scheme: Scheme, key: bytes) -> RegimesFromCountsServer:
         "windows_summed": summed,
     }
     counter = PairCounter(d, **options)
-    server = RegimesFromCountsServer(d, **options)
+    server = StatesFromCountsServer(d, **options)
     for number in range(-(-n // scheme.window)):
         window = rows[:, number * scheme.window : (number + 1) * scheme.window]
         if scheme.masked:
@@ -169,8 +169,8 @@ def clipped(
     )
 
 
-def agreement(server: RegimesFromCountsServer, streams: Streams) -> tuple[float, float]:
-    """ARI of the regimes of block means, and of those of single readings, with the truth."""
+def agreement(server: StatesFromCountsServer, streams: Streams) -> tuple[float, float]:
+    """ARI of the states of block means, and of those of single readings, with the truth."""
     clients, n, d = streams.rows.shape
     blocks = n // BLOCK
     means = streams.rows[:, : blocks * BLOCK].reshape(clients, blocks, BLOCK, d).mean(axis=2)
@@ -182,7 +182,7 @@ def agreement(server: RegimesFromCountsServer, streams: Streams) -> tuple[float,
 
 
 def measure(quick: bool, seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """A cell for each stream with regimes and scheme."""
+    """A cell for each stream with states and scheme."""
     parts = [(name, OWN, CLIENTS, READINGS, seeds) for name in LEVELS]
     parts += [(name, MASKED, MANY, MANY_READINGS, seeds[:4]) for name in list(LEVELS)[:2]]
     for name, schemes, clients, readings, own_seeds in (parts[0], parts[-2]) if quick else parts:
@@ -209,7 +209,7 @@ def measure(quick: bool, seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
 
 
 def measure_nulls(quick: bool, seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """How many streams without regimes show two at any look, of each kind and scheme."""
+    """How many streams without states show two at any look, of each kind and scheme."""
     for kind in list(NULLS)[:1] if quick else NULLS:
         false = dict.fromkeys((scheme.name for scheme in OWN), 0)
         for seed in seeds:
@@ -241,9 +241,9 @@ def markdown(result: dict[str, Any]) -> str:
     false = [f"{sum(cell['false'][scheme.name] for cell in nulls)} of {streams}" for scheme in OWN]
     masked = rows(MASKED)
     return (
-        "# Regimes from private counts\n\n"
+        "# States from private counts\n\n"
         f"Made by `{result['made_by']}`; do not edit.\n\n"
-        f"Two regimes (in one row three) among {FEATURES} features, autocorrelated by .5 within"
+        f"Two states (in one row three) among {FEATURES} features, autocorrelated by .5 within"
         " them: adjusted Rand "
         f"index of blocks of {BLOCK} readings, mean over {len(result['seeds'])} new seeds, and in"
         " how "
@@ -275,9 +275,9 @@ def _entry(cell: dict[str, Any]) -> str:
     is_flag=True,
     help="Short streams and one seed: shows that it runs; no figures to keep.",
 )
-@out_option("regimes_private")
+@out_option("states_private")
 def main(quick: bool, out: Path) -> None:
-    """Measure regimes from private counts."""
+    """Measure states from private counts."""
     seeds, null_seeds = (SEEDS[:1], NULL_SEEDS[:1]) if quick else (SEEDS, NULL_SEEDS)
     machine = facts(["numpy", "scikit-learn"])
     cells = []
@@ -289,10 +289,10 @@ def main(quick: bool, out: Path) -> None:
         click.echo(f"{cell['kind']}: {cell['false']}")
         nulls.append(cell)
     result = {
-        "made_by": f"python -m benchmarks regimes_private{' --quick' if quick else ''}",
+        "made_by": f"python -m benchmarks states_private{' --quick' if quick else ''}",
         "seeds": list(seeds),
         "cells": cells,
         "nulls": nulls,
         "machine": machine,
     }
-    write(out, "regimes_private", result, markdown(result))
+    write(out, "states_private", result, markdown(result))

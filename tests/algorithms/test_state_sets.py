@@ -1,4 +1,4 @@
-"""Sets of cells from counts of pairs: what parts a stream, and what only looks so."""
+"""Blocks, and sets of cells from counts of pairs: what parts a stream, and what only looks so."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from shoal.algorithms.regimes.exchange import Codebook
-from shoal.algorithms.regimes.plan import ScalePlan, Scaling
-from shoal.algorithms.regimes.sets import (
+from shoal.algorithms.states.blocks import BLOCKS_MAX, BlockMemory, block_features, window_features
+from shoal.algorithms.states.plan import nearest
+from shoal.algorithms.states.sets import (
     CROSSINGS_MAX,
-    CellSets,
     _crossings,
     correlation_of_sides,
     find_cut,
@@ -33,7 +32,7 @@ def gaussian(correlation: float) -> Floats:
 
 
 def switching(distance: float, remaining: float, lag: int) -> Floats:
-    """(c, c) expected counts of pairs `lag` apart, of two regimes with this chance to stay,
+    """(c, c) expected counts of pairs `lag` apart, of two states with this chance to stay,
     independent otherwise."""
     parts = np.exp(-((LINE[:, None] - np.array([-distance / 2, distance / 2])) ** 2) / 2)
     parts /= parts.sum(axis=0)
@@ -61,7 +60,7 @@ def test_at_the_median_thecorrelation_of_sides_is_the_arcsine_law() -> None:
     assert correlation_of_sides(-0.2, 0.3) == 0.0
 
 
-def test_regimes_whose_valley_is_shallow_are_parted_where_the_stream_seldom_crosses() -> None:
+def test_states_whose_valley_is_shallow_are_parted_where_the_stream_seldom_crosses() -> None:
     pairs, pairs_2 = (switching(3.2, 0.9, lag) for lag in (1, 2))
     assert find_sets(LINE[:, None], pairs, pairs_2) is None
     sets = find_cut(LINE[:, None], pairs, pairs_2)
@@ -88,7 +87,7 @@ def test_a_slow_cycle_with_flat_ends_passes_between_the_cores_and_is_not_parted(
     level = np.tanh(np.sin(2 * np.pi * np.arange(4_800) / 60)) / np.tanh(1)
     noise = np.array([NormalDist().inv_cdf(value) for value in (np.arange(25) + 0.5) / 25])
     cell = np.rint((level[:, None] + 0.25 * noise + 4) / 0.1).astype(np.int64)
-    member = np.stack([(cell == regime).mean(axis=1) for regime in range(len(LINE))], axis=1)
+    member = np.stack([(cell == state).mean(axis=1) for state in range(len(LINE))], axis=1)
     pairs, pairs_2 = (member[:-lag].T @ member[lag:] for lag in (1, 2))
     assert find_cut(LINE[:, None], pairs, pairs_2) is None
 
@@ -99,19 +98,32 @@ def test_cells_that_no_pair_has_are_one_set() -> None:
         assert find_cut(cells, none, none) is None
 
 
-def test_blocks_astray_make_no_stay_endless() -> None:
-    # Of about nine stays in each set a tenth of the blocks is astray: a mean of so few is far off
-    # at times.
-    for astray, least, most in ((0.0, 0.25, 4.0), (0.1, 0.05, 20.0)):
-        for seed in range(12):
-            rng = np.random.default_rng(seed)
-            n = 8_000
-            moves = np.where(rng.random(n) < 1 / 300, rng.integers(1, 3, n), 0)
-            of_block = np.where(rng.random(n) < astray, rng.integers(0, 3, n), np.cumsum(moves) % 3)
-            counts = [np.zeros((3, 3)), np.zeros((3, 3))]
-            for lag, pairs in enumerate(counts, start=1):
-                np.add.at(pairs, (of_block[:-lag], of_block[lag:]), 1.0)
-            none = np.zeros(1)
-            plan = ScalePlan(Scaling(1, True, none, none), none, none, none)
-            dwells = Codebook(plan, CellSets(np.arange(3), *counts), np.arange(3)).dwell()
-            assert ((dwells > 300 * least) & (dwells < 300 * most)).all(), (astray, seed, dwells)
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_windows_have_the_features_of_blocks(share: float) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(64, 2))
+    rows[rng.random(rows.shape) < share] = np.nan
+    for w in (1, 2, 4, 16):
+        blocks = block_features(rows.reshape(-1, w, 2))
+        np.testing.assert_allclose(window_features(rows, w)[::w], blocks, atol=1e-6)
+
+
+def test_a_block_that_lacks_half_of_a_column_is_unknown_and_memory_is_bounded() -> None:
+    block = np.arange(16.0).reshape(1, 8, 2)
+    block[0, :4, 1] = np.nan
+    assert np.isnan(block_features(block)).all()
+    memory = BlockMemory(8)
+    for _ in range(20):
+        memory.add(np.zeros((BLOCKS_MAX // 4, 8)))
+    held = sum(array.nbytes for array in memory.state().values())
+    assert memory.n_blocks[1] == 5 * BLOCKS_MAX
+    assert held < 4 * 2**20
+
+
+def test_the_nearest_cell_is_the_first_of_equals_on_one_axis_and_on_more() -> None:
+    rng = np.random.default_rng(0)
+    for q in (1, 2, 4):
+        points = rng.normal(size=(500, q))
+        cells = rng.normal(size=(20, q))
+        expected = ((points[:, None] - cells) ** 2).sum(axis=2).argmin(axis=1)
+        np.testing.assert_array_equal(nearest(points, cells), expected)

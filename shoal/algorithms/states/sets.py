@@ -1,4 +1,4 @@
-"""Sets of cells between which changes are rare: the regimes at one scale."""
+"""Sets of cells between which changes are rare: states that return, in blocks of one length."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from shoal.algorithms.regimes.plan import make_codewords, nearest
+from shoal.algorithms.states.plan import make_codewords, nearest
 from shoal.kernels.arrays import Bools, Floats, Ints
 
 GROUPS = 12
@@ -27,11 +27,11 @@ CUT_VALLEY = 0.7
 """`VALLEY` for a cut in two, which must pass three more tests"""
 CROSSINGS_MAX = 0.63
 """changes across a cut, as a part of those of a Gaussian process of the same autocorrelation: such
-a process has 1.0 whatever monotone function it is seen through, regimes of two deviations that last
+a process has 1.0 whatever monotone function it is seen through, states of two deviations that last
 a hundred readings about 0.5"""
 DIRECT_MIN = 0.75
 """part of the changes across a cut that go from core to core within two blocks; a slow cycle, which
-crosses a cut as seldom as regimes, passes between the cores for longer"""
+crosses a cut as seldom as states, passes between the cores for longer"""
 CUT_JUMPS_MIN = 10.0
 """`JUMPS_MIN` for a cut"""
 CUT_STARTS = (0.2, 0.35, 0.5, 0.65, 0.8)
@@ -104,10 +104,10 @@ def find_cut(cells: Floats, pairs: Floats, pairs_2: Floats) -> CellSets | None:
     """Two sets, parted by a cut of the slowest coordinate that the stream crosses seldom; None
     where there is no such.
 
-    For regimes that overlap or are short, whose valley is shallow. The arguments are those of
+    For states that overlap or are short, whose valley is shallow. The arguments are those of
     `find_sets`. A valley alone is then no evidence. A stationary Gaussian process determines how
     often a cut is crossed from its autocorrelation (the arcsine law for a cut at the median), and
-    so does every monotone function of one; regimes cross it seldom for the autocorrelation that
+    so does every monotone function of one; states cross it seldom for the autocorrelation that
     they have.
     """
     mass = np.maximum(pairs.sum(axis=0) + pairs.sum(axis=1), 1e-9) / 2
