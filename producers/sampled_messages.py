@@ -7,7 +7,6 @@ field, and one with the client, where a field or a level of the topic names it.
 from __future__ import annotations
 
 import json
-import re
 import secrets
 import time
 from collections import Counter, defaultdict
@@ -21,7 +20,6 @@ import numpy as np
 
 from shoal.config.base import similar_name
 from shoal.errors import InvalidData, SettingsError
-from shoal.producers.column_names import is_named
 from shoal.producers.column_types import Column, Sample, Understood
 from shoal.producers.columns import understand
 from shoal.producers.features import feature_names
@@ -33,7 +31,14 @@ from shoal.producers.file_plan import (
     user_column_of,
 )
 from shoal.producers.files.parsing import number_of
-from shoal.producers.files.times import TimeOptions, TimeReader, names_zone
+from shoal.producers.files.times import TimeOptions, TimeReader
+from shoal.producers.message_times import (
+    Sampled,
+    date_format_of,
+    paths_of,
+    sentences_on_zone,
+    time_path,
+)
 from shoal.producers.messages import has_schema_header, quoted_path, time_reader_of
 from shoal.producers.mqtt.settings import MqttSettings, parse_place
 from shoal.producers.subjects import NO_PEOPLE, People, Subjects, subjects_of
@@ -61,23 +66,9 @@ RECIPE = (
 SPARKPLUG_TOPICS = "spBv1.0/"
 """how topics of Sparkplug B begin (specification 3.0, section 4.1)"""
 OF_SPARKPLUG = "Sparkplug B (protobuf)"
-TIMES_SHARE = 0.95
 WEEK_S = 604_800.0
-QUARTER_S = 900.0
-ZONE_S_MAX = 50_400.0
-"""seconds that a zone is ahead of UTC, at most: times that differ more are of another day"""
 CLIENT = "\0client"
 """name of the column of clients that a level of the topic names"""
-
-
-class Sampled(NamedTuple):
-    """One message that was looked at."""
-
-    topic: str
-    fields: Mapping[str, Any]
-    """path -> cell; the path is empty where the message is a plain number"""
-    arrival: float
-    """seconds since 1970"""
 
 
 class Stream(NamedTuple):
@@ -109,9 +100,9 @@ def plan_of_kafka(address: str, topic: str, options: Mapping[str, Any]) -> Plan:
     if not messages:
         _refuse_unread(topic, unread)
         raise InvalidData(f"topic {topic!r} has no messages to look at; wait longer with --seconds")
-    read = _reader(options)
-    at = time_path(messages, read)
-    names = [name for name in _paths(messages) if name != at]
+    options = _with_form(options, messages)
+    at = time_path(messages, _reader(options))
+    names = [name for name in paths_of(messages) if name != at]
     rows = [[message.fields.get(name) for name in names] for message in messages]
     settings = {"address": place, "topic": topic, "time": at, **_written_form(options)}
     stream = Stream(names, rows, {name: name for name in names}, "", settings, None)
@@ -137,7 +128,8 @@ def plan_of_mqtt(broker: str, topic_filter: str, options: Mapping[str, Any]) -> 
             f"no message of {topic_filter} came in {options['seconds']:g} s; wait longer with"
             " --seconds"
         )
-    stream = _stream_of_topics(messages, settings, _reader(options))
+    options = _with_form(options, messages)
+    stream = _stream_of_topics(messages, settings | _written_form(options), _reader(options))
     return _plan("mqtt", topic_filter, stream, messages, options, unread)
 
 
@@ -173,6 +165,12 @@ def _sentences_on_unread(unread: Mapping[str, str]) -> list[str]:
 def _reader(options: Mapping[str, Any]) -> TimeReader:
     """The reader of times, by the options of the command line. Raises `SettingsError`."""
     return time_reader_of(options["timezone"] or "", options["date_format"] or "")
+
+
+def _with_form(options: Mapping[str, Any], messages: Sequence[Sampled]) -> dict[str, Any]:
+    """The options with the form of the times of these messages. Raises `SettingsError`."""
+    found = date_format_of(messages, options["timezone"] or "", options["date_format"] or "")
+    return {**options, "date_format": found}
 
 
 def _written_form(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -298,61 +296,6 @@ def _flatten(
             unread[f"{quoted_path(above)}.{name}"] = "a name that no path can have"
         elif isinstance(cell, list | dict):
             unread[quoted_path(path)] = OF_A_LIST if isinstance(cell, list) else TOO_DEEP
-
-
-def _paths(messages: Sequence[Sampled]) -> list[str]:
-    paths: dict[str, None] = {}
-    for message in messages:
-        paths |= dict.fromkeys(message.fields)
-    return list(paths)
-
-
-NEAR_S = 86_400.0
-"""seconds from the arrival within which a field of any name is the time of its message, if it is in
-nearly all: no value of a sensor is so by chance"""
-_DAY = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}")
-"""a date without a time of day"""
-DATES_MIN = 10
-"""different dates in a field that is the time of a message by them and not by its name"""
-
-
-def time_path(messages: Sequence[Sampled], read: TimeReader) -> str:
-    """The field with the time of a message: one that is named so, else one of dates.
-
-    It is a time in nearly all messages. Empty for none.
-    """
-    paths = [path for path in _paths(messages) if path]
-    # A field that is named as a time before one that only looks like it; each in the order of the
-    # messages.
-    for path in sorted(paths, key=lambda path: not is_named("time", path)):
-        cells = [message.fields[path] for message in messages if path in message.fields]
-        # All messages of a day would be of one time.
-        if all(isinstance(cell, str) and _DAY.fullmatch(cell) for cell in cells):
-            continue
-        if not is_named("time", path):
-            # A number of another name may be anything, and a date that hardly changes is that of a
-            # version.
-            texts = [cell for cell in cells if isinstance(cell, str)]
-            cells = [text for text in texts if not isinstance(number_of(text), float)]
-            if len(set(cells)) < min(DATES_MIN, len(messages) / 2):
-                continue
-        if sum(_is_time(cell, read) for cell in cells) >= TIMES_SHARE * len(messages):
-            return path
-    for path in paths:
-        near = 0
-        for message in messages:
-            number = number_of(message.fields.get(path))
-            seconds = read([number]) if isinstance(number, float) else None
-            near += seconds is not None and abs(seconds - message.arrival) < NEAR_S
-        if near >= TIMES_SHARE * len(messages):
-            return path
-    return ""
-
-
-def _is_time(cell: Any, read: TimeReader) -> bool:
-    seconds = read([cell])
-    # A small number is a duration or a counter.
-    return seconds is not None and seconds > 1e9
 
 
 def _stream_of_topics(
@@ -529,11 +472,12 @@ def _plan(
     na = tuple(options["na_values"])
     sample = Sample(stream.names, stream.rows, len(stream.rows), where=origin, noun="message")
     found = understand(sample, TimeOptions(), (), named, na, person, options["bad_quality"])
-    columns, places = _named_columns(found, stream.places)
+    at = str(stream.settings["time"])
+    columns, places = _named_columns(found, stream.places, at)
     if not places:
         raise InvalidData(
             f"{origin}: no field of changing numbers was found, so there is nothing to cluster"
-            f"{left_out_of(found)}"
+            f"{left_out_of(found)}{''.join(f'; {text}' for text in _sentences_on_unread(unread))}"
         )
     settings = dict(stream.settings)
     client = ""
@@ -551,7 +495,6 @@ def _plan(
         "bad_quality": list(found.bad_quality),
         "quality": _quality_fields(found, places, stream.places, kind),
     }
-    at = str(settings["time"])
     interval = stream.interval_s or _interval(messages, client, at, _reader(options))
     if kind == "kafka":
         # A field that is called as its feature needs no line.
@@ -598,10 +541,10 @@ def _user_field(
 
 
 def _named_columns(
-    understood: Understood, places: Mapping[str, str]
+    understood: Understood, places: Mapping[str, str], at: str
 ) -> tuple[tuple[Column, ...], dict[str, str]]:
     """The columns but the client that a topic names, each by its short name; and the place of each
-    feature by that name."""
+    feature by that name. `at`: the field with the time of a message; empty for none."""
     short = _short_names(understood)
     names = feature_names(short[column.name] for column in understood.of("feature"))
     columns = []
@@ -613,7 +556,10 @@ def _named_columns(
         named = replace(column, name=name)
         if column.kind == "time":
             # The time of a message is no column any more.
-            named = replace(named, kind="left out", reason="another time")
+            reason = (
+                "another time" if at else "a date without a time of day, or not in each message"
+            )
+            named = replace(named, kind="left out", reason=reason)
         columns.append(named)
         if column.kind == "feature":
             feature_places[name] = places[column.name]
@@ -673,29 +619,6 @@ def _sentence_on_time(at: str) -> str:
     if at:
         return f"the time of a message is that in its field {at}"
     return "the time of a message is its arrival"
-
-
-def sentences_on_zone(messages: Sequence[Sampled], at: str, read: TimeReader) -> list[str]:
-    """What the clock shows of times that name no zone: that they are of another zone, and which
-    option says so."""
-    ahead = []
-    for message in messages:
-        cell = message.fields.get(at) if at else None
-        seconds = read([cell])
-        if isinstance(cell, str) and seconds is not None and not names_zone(cell):
-            ahead.append(seconds - message.arrival)
-    if not ahead:
-        return []
-    # All zones are whole quarters of an hour; messages may be minutes under way.
-    quarters = round(float(np.median(ahead)) / QUARTER_S)
-    if not quarters or abs(quarters) * QUARTER_S > ZONE_S_MAX:
-        return []
-    hours = abs(quarters) / 4
-    side = "ahead of" if quarters > 0 else "behind"
-    return [
-        f"its times are {hours:g} h {side} the clock and name no zone: give --timezone ZONE, as"
-        " Europe/Berlin"
-    ]
 
 
 def _short_names(understood: Understood) -> dict[str, str]:

@@ -79,6 +79,8 @@ _COMPACT = re.compile(
     r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(([01]\d|2[0-3])([0-5]\d([0-5]\d)?)?)?"
 )
 """20240131, 2024013112 or 202401311245: a date; an epoch would be in 1970, or after 2033"""
+_CODES_OF_DIGITS = {10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
+"""number of digits -> the codes of strptime that read them"""
 _DAY_DIGITS = re.compile(r"(\d{4})(\d{2})(\d{2})(?:\.0+)?")
 _WHOLE = re.compile(r"(\d{1,2})(?:\.0+)?")
 """an hour, a minute or a second in a column of its own; of floats where a cell of it is empty"""
@@ -196,9 +198,16 @@ class TimeReader:
         self._has_equals = False
         """whether two rows after each other had one time, as of two devices that take turns"""
         self._codes: str | None = None
-        if options.date_format not in ORDERS:
+        self._widths: list[int] = []
+        if options.date_format is not None and options.date_format not in ORDERS:
             self._codes = options.date_format
+            self._widths = [_digits_of(code) for code in options.date_format.split(" ")]
         self._zone_name = options.timezone
+
+    @property
+    def has_codes(self) -> bool:
+        """Whether it reads times by codes of strptime, and no others."""
+        return self._codes is not None
 
     def __call__(self, cells: Sequence[Any]) -> float | None:
         """Seconds since 1970; None where the cells have no time that can be read."""
@@ -207,7 +216,8 @@ class TimeReader:
             cell = _joined(cells, self._parts, as_written=self._codes is not None)
         if isinstance(cell, datetime) and cell.tzinfo is None:
             return seconds_of(self._in_zone(cell))
-        if (self._compact or self._serial) and type(cell) in (int, float):
+        of_digits = self._compact or self._serial or self._codes is not None
+        if of_digits and type(cell) in (int, float):
             # Columns of floats have 20240131.0, and `str` would keep its .0.
             cell = f"{cell:.9f}".rstrip("0").removesuffix(".")
         if not isinstance(cell, str):
@@ -256,7 +266,7 @@ class TimeReader:
     def _read_moment(self, text: str) -> datetime | None:
         """The time, with a zone only where it names one; None if it is an epoch."""
         if self._codes is not None:
-            return datetime.strptime(text, self._codes)
+            return datetime.strptime(self._padded(text), self._codes)
         if self._serial:
             days = float(text.replace(",", ".")) - _SERIAL_OF_1970
             # Whole milliseconds: a double of days has about a microsecond.
@@ -271,6 +281,16 @@ class TimeReader:
         # ISO 8601 first: it has one order of day and month, whatever that of other dates is.
         return _iso(text) or _written(text, self.order)
 
+    def _padded(self, text: str) -> str:
+        """The text with the zeros that numbers lose in front: 1032024 is %d%m%Y, 900 is %H%M."""
+        texts = text.split(" ")
+        if len(texts) != len(self._widths):
+            return text
+        padded = []
+        for part, width in zip(texts, self._widths, strict=True):
+            padded.append(part.zfill(width) if part.isdigit() else part)
+        return " ".join(padded)
+
     def sentence(self) -> str:
         """Reading of times in words, for people."""
         form = "ISO 8601 or epochs"
@@ -284,6 +304,17 @@ class TimeReader:
             form = "days since 1899-12-30, as spreadsheets count"
         zone = self._zone_name or "UTC where they name no zone (--timezone)"
         return f"times: {form}, {zone}"
+
+
+_CODE_DIGITS = {"Y": 4, "m": 2, "d": 2, "y": 2, "H": 2, "M": 2, "S": 2, "j": 3}
+"""code of strptime -> the digits that it stands for"""
+
+
+def _digits_of(codes: str) -> int:
+    """How many digits these codes of strptime stand for; 0 where they hold anything else."""
+    if re.fullmatch(r"(%[YmdyHMSj])+", codes) is None:
+        return 0
+    return sum(_CODE_DIGITS[code] for code in codes[1::2])
 
 
 class _Parts(NamedTuple):
@@ -555,6 +586,14 @@ def names_zone(text: str) -> bool:
 def is_date_of_digits(text: str) -> bool:
     """Whether a text is a date of digits alone, as 20240131."""
     return _COMPACT.fullmatch(text) is not None
+
+
+def codes_of_digits(text: str) -> str:
+    """The codes of strptime of a date of digits alone with a time of day, as 2024013112; "" for
+    any other text."""
+    if not is_date_of_digits(text):
+        return ""
+    return _CODES_OF_DIGITS.get(len(text), "")
 
 
 def _order_of(written: re.Match[str]) -> str | None:

@@ -15,8 +15,9 @@ from shoal.producers.column_types import Sample
 from shoal.producers.columns import understand
 from shoal.producers.file_plan import plan_of
 from shoal.producers.files.times import TimeOptions
+from shoal.producers.message_times import Sampled
 from shoal.producers.messages import time_reader_of
-from shoal.producers.sampled_messages import Sampled, Stream, _plan, _stream_of_topics
+from shoal.producers.sampled_messages import Stream, _plan, _stream_of_topics
 from tests.field.planted import OPTIONS, planted, written
 
 ROWS = 400

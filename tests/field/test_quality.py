@@ -18,11 +18,12 @@ from shoal.producers.federation_file import Plan, federation_file
 from shoal.producers.file_plan import plan_of
 from shoal.producers.files.source import FILES, PLAIN_REPLAY, with_settings
 from shoal.producers.kafka.settings import KafkaSourceSettings
+from shoal.producers.message_times import Sampled
 from shoal.producers.messages import TopicField, parse_payload
 from shoal.producers.mqtt.settings import MqttSettings
 from shoal.producers.mqtt.topics import topics_of
 from shoal.producers.quality import BadQuality
-from shoal.producers.sampled_messages import Sampled, Stream, _plan
+from shoal.producers.sampled_messages import Stream, _plan
 from shoal.protocol.readings import RowsOfValues
 from tests.field.planted import CONTRACT, OPTIONS, planted, written
 

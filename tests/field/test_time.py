@@ -20,9 +20,14 @@ from shoal.producers.columns import understand
 from shoal.producers.file_plan import plan_of
 from shoal.producers.files.times import TimeOptions, TimeReader, time_reader
 from shoal.producers.kafka.settings import KafkaSourceSettings
-from shoal.producers.messages import TopicField, parse_payload
+from shoal.producers.message_times import (
+    Sampled,
+    date_format_of,
+    sentences_on_zone,
+    time_path,
+)
+from shoal.producers.messages import TopicField, parse_payload, time_reader_of
 from shoal.producers.mqtt.settings import MqttSettings
-from shoal.producers.sampled_messages import Sampled, sentences_on_zone, time_path
 from tests.field.planted import CONTRACT, OPTIONS, planted, written
 
 START = datetime(2024, 3, 1)
@@ -352,6 +357,61 @@ def test_a_field_of_any_name_that_is_near_the_arrival_is_the_time() -> None:
     assert is_named("time", "timestamp.seconds")
 
 
+FORMS = {
+    "%d.%m.%Y %H:%M:%S": "day-first",
+    "%m/%d/%Y %I:%M:%S %p": "month-first",
+    "%Y/%m/%d %H:%M:%S": "",
+    "%Y%m%d%H%M%S": "%Y%m%d%H%M%S",
+    "%Y%m%d%H%M": "%Y%m%d%H%M",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("field", ["zeitpunkt", "reading.stamp"])
+def test_the_form_of_dates_in_messages_is_found_by_their_arrival(form: str, field: str) -> None:
+    messages = []
+    for message in sampled("zeitpunkt", 0.0, form):
+        # Of a time in digits JSON makes a number as well.
+        cell = message.fields["zeitpunkt"]
+        cell = int(cell) if cell.isdigit() else cell
+        messages.append(message._replace(fields={field: cell, "temp": 20.5}))
+    expected = FORMS[form]
+    if field != "zeitpunkt" and expected.startswith("%"):
+        expected = ""  # a number of another name may be anything
+    assert date_format_of(messages, "", "") == expected
+    read = time_reader_of("", expected)
+    assert time_path(messages, read) == ("" if field != "zeitpunkt" and "%Y%m" in form else field)
+    # In another year the clock does not tell 03/01 from 01/03, and points are those of days first.
+    later = [message._replace(arrival=message.arrival + 400 * 86_400) for message in messages]
+    assert date_format_of(later, "", "") == expected.replace("month-first", "")
+
+
+def test_numbers_that_have_lost_zeros_are_read_by_the_digits_of_their_form() -> None:
+    for form, cells in {
+        "%d%m%Y": [[1032024], ["1032024"], ["01032024"], [1032024.0]],
+        "%y%m%d %H%M": [[240301, 0], ["240301", "0"], ["240301", "0000"]],
+    }.items():
+        read = TimeReader(TimeOptions(form), None)
+        for texts in cells:
+            assert as_text(read(texts)) == "2024-03-01 00:00:00", (form, texts)
+    read = TimeReader(TimeOptions("%d.%m.%Y %H%M"), None)
+    assert as_text(read(["1.3.2024", "100"])) == "2024-03-01 01:00:00"
+
+
+def test_the_minute_that_a_meter_counted_last_is_no_time_of_messages() -> None:
+    read = time_reader_of("", "")
+    messages = []
+    for message in sampled("x", 0.0):
+        minute = int(message.arrival) // 60 * 60
+        messages.append(message._replace(fields={"energy.minute": minute, "power": 20.5}))
+    assert time_path(messages, read) == ""
+    # A gateway sends the values of all its devices at once, with one time.
+    at_once = []
+    for message in messages:
+        at_once.append(message._replace(arrival=1.0 + message.fields["energy.minute"]))
+    assert time_path(at_once, read) == "energy.minute"
+
+
 def test_init_compares_times_that_name_no_zone_with_the_clock() -> None:
     read = TimeReader(TimeOptions(), None)
     (ahead,) = sentences_on_zone(sampled("Time", 1.0), "Time", read)
@@ -361,6 +421,8 @@ def test_init_compares_times_that_name_no_zone_with_the_clock() -> None:
     assert not sentences_on_zone(sampled("Time", 0.0), "Time", read)
     assert not sentences_on_zone(sampled("Time", 1.0, "%Y-%m-%dT%H:%M:%SZ"), "Time", read)
     assert not sentences_on_zone(sampled("Time", 1.0, "%s"), "Time", read)
+    of_digits = TimeReader(TimeOptions("%Y%m%d%H%M%S"), None)
+    assert sentences_on_zone(sampled("Time", 1.0, "%Y%m%d%H%M%S"), "Time", of_digits)
     in_zone = TimeReader(TimeOptions(None, "UTC+01:00"), None)
     assert not sentences_on_zone(sampled("Time", 1.0), "Time", in_zone)
 

@@ -22,8 +22,8 @@ from shoal.producers import sampled_messages
 from shoal.producers.column_types import Sample
 from shoal.producers.files.source import FilesSettings
 from shoal.producers.init_command import init_command
+from shoal.producers.message_times import Sampled
 from shoal.producers.producer_command import producer
-from shoal.producers.sampled_messages import Sampled
 from shoal.producers.subjects import persons_per_window
 
 # Valid as a public key in a contract; nobody has the private one.

@@ -17,11 +17,11 @@ from shoal.config.settings import load_config
 from shoal.errors import InvalidData, SettingsError, ShoalError
 from shoal.producers import sampled_messages
 from shoal.producers.init_command import init_command
+from shoal.producers.message_times import Sampled, time_path
 from shoal.producers.messages import time_reader_of
 from shoal.producers.mqtt.settings import MqttSettings, mqtt_settings
 from shoal.producers.mqtt.topics import topics_of
 from shoal.producers.producer_command import producer
-from shoal.producers.sampled_messages import Sampled
 from shoal.transports.base import TopicSettings
 from shoal.transports.kafka.log import KafkaLog
 from tests.mosquitto_broker import Sensor
@@ -238,9 +238,4 @@ def test_the_time_of_a_message_is_in_the_field_named_so_or_in_dates(
         }
         for place in range(9)
     ]
-    assert (
-        sampled_messages.time_path(
-            [sampled_messages.Sampled("t", row, 1e9) for row in rows], time_reader_of("", "")
-        )
-        == found
-    )
+    assert time_path([Sampled("t", row, 1e9) for row in rows], time_reader_of("", "")) == found
