@@ -32,6 +32,8 @@ ZONE_S_MAX = 50_400.0
 NEAR_S = 86_400.0
 """seconds from the arrival within which a field of any name is the time of its message, if it is in
 nearly all: no value of a sensor is so by chance"""
+SOONEST = 0.9
+"""share of the messages that are longer under way, or as long, as those that show a clock"""
 STANDS_S = 5.0
 """seconds between the arrivals of two messages of one topic that have one value in a field, from
 which on that is not their time, as the minute that a meter last counted"""
@@ -178,8 +180,9 @@ def sentences_on_zone(messages: Sequence[Sampled], at: str, read: TimeReader) ->
             ahead.append(seconds - message.arrival)
     if not ahead:
         return []
-    # All zones are whole quarters of an hour; messages may be minutes under way.
-    quarters = round(float(np.median(ahead)) / QUARTER_S)
+    # All zones are whole quarters of an hour. Messages may be minutes under way, or hours where a
+    # device has kept them: those that came soonest show its clock.
+    quarters = round(float(np.quantile(ahead, SOONEST)) / QUARTER_S)
     if not quarters or abs(quarters) * QUARTER_S > ZONE_S_MAX:
         return []
     hours = abs(quarters) / 4

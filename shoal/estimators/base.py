@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
@@ -41,7 +42,9 @@ __all__ = [
     "column_names",
     "columns_in_order",
     "is_name_list",
+    "is_number",
     "learnt_table",
+    "names_of_row",
     "not_fitted",
     "refuse_weights",
     "row_values",
@@ -216,6 +219,7 @@ def _array_of(X: ArrayLike) -> Any:
     if hasattr(X, "toarray"):
         raise InvalidData("sparse rows are not supported; give X.toarray()")
     _refuse_times(X)
+    _refuse_mappings(X)
     try:
         array = np.asarray(_unmasked(X))
         if array.dtype.kind in "US" and not hasattr(X, "dtype"):
@@ -263,6 +267,16 @@ def _refuse_times(X: Any) -> None:
             raise _holds_times(_name(place, names))
 
 
+def _refuse_mappings(X: Any) -> None:
+    """Raise `InvalidData` where rows, or a whole table, are given by the names of features."""
+    rows = X if isinstance(X, list | tuple) else [X]
+    if rows and isinstance(rows[0], Mapping):
+        raise InvalidData(
+            "X must be a table (n, d) of numbers, not names with values: give pandas.DataFrame(X),"
+            " or each row of its own to learn_one where the estimator has it"
+        )
+
+
 def _holds_times(where: str) -> InvalidData:
     return InvalidData(
         f"{where} holds times, which are no features: leave it out, or give what matters of it as "
@@ -277,7 +291,7 @@ def _numbers_among(cells: Objects) -> Floats:
     """
     # Python and NumPy make numbers of some times.
     if cells.dtype.kind == "O" and not any(map(_is_time_type, set(map(type, cells.flat)))):
-        with suppress(TypeError, ValueError):
+        with suppress(TypeError, ValueError, OverflowError):
             numbers: Floats = cells.astype(np.float64)
             return numbers
     converted = [_number_of(cell) for cell in cells.flat]
@@ -305,6 +319,8 @@ def _number_of(cell: Any) -> float:
         raise InvalidData(NO_TABLE)
     try:
         return float(cell)
+    except OverflowError:  # a whole number of hundreds of digits
+        return math.inf
     except (TypeError, ValueError):
         raise NotNumbers(
             f"a cell of X: the argument must be a string or a real number, not {kind!r}; leave its "
@@ -432,7 +448,7 @@ def is_name_list(names: object) -> bool:
 def row_values(x: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
     """A row given by feature name -> its values in the order of `names`. Raises `InvalidData` for
     other names."""
-    given = set(map(str, x))
+    given = set(names_of_row(x))
     if given != set(names):
         message = f"features {shortened(sorted(given))} were given, {shortened(names)} were learnt"
         lacking = [name for name in names if name not in given]
@@ -441,6 +457,19 @@ def row_values(x: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
         raise InvalidData(message)
     by_name = {str(name): value for name, value in x.items()}
     return [by_name[name] for name in names]
+
+
+def names_of_row(x: Mapping[str, Any]) -> list[str]:
+    """The names of the features of a row, in alphabetical order; a Series of pandas has names too.
+
+    Raises `InvalidData` for a row without names: its values would be taken for them.
+    """
+    if not hasattr(x, "keys") or not hasattr(x, "items"):
+        raise InvalidData(
+            f"a row is given by the names of its features, as {{'temp': 21.5, 'hum': 40}}, not as"
+            f" {type(x).__name__}; learn_many and partial_fit take tables without names"
+        )
+    return sorted(map(str, x.keys()))
 
 
 def shortened(names: Sequence[str]) -> str:
@@ -589,6 +618,11 @@ class StoppedEarly(_Warning):  # type: ignore[misc]  # scikit-learn has no types
     """
 
 
+def is_number(value: object) -> bool:
+    """Whether a parameter is a number; true and false are none."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
 class Progress:
     """Shows on standard error each second how far a fit is, if `verbose`, and tells when
     `max_seconds` are over.
@@ -606,7 +640,7 @@ class Progress:
         unit: str = "rows",
         at_most: bool = False,
     ) -> None:
-        if max_seconds is not None and not max_seconds > 0:
+        if max_seconds is not None and not (is_number(max_seconds) and max_seconds > 0):
             raise SettingsError(
                 f"max_seconds = {max_seconds!r}, must be above 0, or None for no limit"
             )

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from shoal.algorithms.density_tree import DensityTreeOptions
 from shoal.errors import SettingsError
-from shoal.estimators.base import shortened, warn_of_clipping
+from shoal.estimators.base import is_number, shortened, warn_of_clipping
 from shoal.estimators.streaming import OF_THE_ESTIMATOR, WARNED_ROWS_MIN, IdentityEstimator
 from shoal.kernels.arrays import Floats
 from shoal.privacy.base import Bounds
@@ -200,17 +200,20 @@ class DensityTree(IdentityEstimator):
             del options[name]
         options["circular"] = ",".join(map(str, bounds.circular))
         clients = own["clients"]
+        epsilon = own["epsilon"]
+        if epsilon is not None and not is_number(epsilon):
+            raise SettingsError(f"epsilon = {epsilon!r}, must be a number above 0, or None")
         seed = own["random_state"]
         size = own["window_readings"]
         steps = self._steps(bounds)
         if own["masked"]:
-            budget = SumBudget(own["epsilon"], own["budget_windows"], own["delta"])
+            budget = SumBudget(epsilon, own["budget_windows"], own["delta"])
             return MaskedFederation(options, width, clients, seed, budget, size, steps)
         if own["budget_windows"] is not None:
             raise SettingsError(
                 "budget_windows is for masked = True: other epsilons are for each reading"
             )
-        return CountingFederation(options, width, clients, seed, own["epsilon"], size, steps)
+        return CountingFederation(options, width, clients, seed, epsilon, size, steps)
 
     def _circular(self) -> tuple[int, ...]:
         return self._bounds(self.n_features_in_).circular

@@ -31,6 +31,7 @@ from shoal.estimators.base import (
     column_names,
     columns_in_order,
     draw_view,
+    is_number,
     learnt_table,
     not_fitted,
     refuse_weights,
@@ -49,6 +50,8 @@ if TYPE_CHECKING:  # an extra
 
 EMPTY_MASS: Final = 0.5
 """rows from which on a centre has some: memberships of fuzzy clusters and mixtures are never 0"""
+PARAMETERS: Final = {"clusters": "n_clusters", "steps": "local_steps"}
+"""option of an algorithm -> the parameter that gives it, where it has another name"""
 PER_CLIENT = 2
 """local centres of a client for each cluster that a criterion may choose"""
 
@@ -122,6 +125,7 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         if not algorithm.one_shot:
             rounds_max = getattr(self, "max_rounds", 1)
         tolerance = getattr(self, "tol", 0.0)
+        self._check_rounds(rounds_max, tolerance)
         progress = Progress(
             rounds_max,
             getattr(self, "verbose", False),
@@ -131,6 +135,7 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         )
         box = self._box(tables)
         self._choose(tables, box)
+        self._check_options(algorithm)
         params = algorithm.start(self._options(), len(box.low), self._init_hint(tables, box))
         result = run_rounds(
             algorithm,
@@ -152,6 +157,25 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         self.n_rounds_ = len(result.shifts)
         return algorithm
 
+    def _check_rounds(self, rounds_max: object, tolerance: object) -> None:
+        """Raises `SettingsError` for what is no number of rounds, no tolerance or no fraction."""
+        if not isinstance(rounds_max, Integral) or isinstance(rounds_max, bool) or rounds_max < 0:
+            raise SettingsError(f"max_rounds = {rounds_max!r}, must be a whole number from 0")
+        if not is_number(tolerance):
+            raise SettingsError(f"tol = {tolerance!r}, must be a number")
+        fraction = getattr(self, "fraction", 1.0)
+        if not is_number(fraction):
+            raise SettingsError(f"fraction = {fraction!r}, must be above 0, at most 1")
+
+    def _check_options(self, algorithm: RoundsAlgorithm) -> None:
+        """Raises `SettingsError` for an option that the algorithm does not take, by the name of the
+        parameter."""
+        for name, value in self._options().items():
+            if not algorithm.options.accepts(name, value):
+                parameter = PARAMETERS.get(name, name)
+                wanted = algorithm.options.expected(name)
+                raise SettingsError(f"{parameter} = {value!r}, must be {wanted}")
+
     def _algorithm(self) -> RoundsAlgorithm:
         return rounds_algorithm(self.ALGORITHM)
 
@@ -166,9 +190,9 @@ class RoundsEstimatorBase(BaseEstimator):  # type: ignore[misc]  # scikit-learn 
     def _choose(self, tables: list[Floats], box: InitHint) -> None:
         """Set `n_clusters_`: the parameter `n_clusters`, or the choice of its criterion. Raises
         `SettingsError`."""
-        wanted = getattr(self, "n_clusters", None)
-        if wanted is None:
+        if not hasattr(self, "n_clusters"):
             return  # an algorithm that needs no number
+        wanted = self.n_clusters
         if not isinstance(wanted, str):
             # Here, as the options of the algorithms have other names.
             if not isinstance(wanted, Integral) or wanted < 1:

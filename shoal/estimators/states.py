@@ -19,6 +19,7 @@ from shoal.estimators.base import (
     column_names,
     is_name_list,
     learnt_table,
+    names_of_row,
     not_fitted,
     refuse_weights,
     row_values,
@@ -263,7 +264,7 @@ class States(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
 
     def learn_one(self, x: Mapping[str, Any]) -> None:
         """Learn the next row, by feature name. The first fixes the names, in alphabetical order."""
-        names = (self._names if self._is_fitted() else None) or sorted(map(str, x))
+        names = (self._names if self._is_fitted() else None) or names_of_row(x)
         rows = as_table([row_values(x, names)], gaps=True)
         if not self._is_fitted():
             self._learner = self._new_learner(len(names), None)
@@ -276,7 +277,7 @@ class States(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
         if not self._is_fitted():
             return NO_STATE
         # For its check alone: the row must have the features that were learnt.
-        row_values(x, self._names or sorted(map(str, x)))
+        row_values(x, self._names or names_of_row(x))
         n = self._learner.n_readings
         return int(self._learner.labels(n, n + 1)[0])
 

@@ -23,6 +23,7 @@ from shoal.estimators.base import (
     column_names,
     draw_view,
     learnt_table,
+    names_of_row,
     not_fitted,
     refuse_weights,
     row_values,
@@ -310,7 +311,7 @@ class StreamingEstimator(
     def _names_of_row(self, x: Mapping[str, Any]) -> list[str]:
         """The names that were learnt, or else those of a row in alphabetical order."""
         known = self._names if self._has_rows() else None
-        return known or sorted(map(str, x))
+        return known or names_of_row(x)
 
     def _require_rows(self, attribute: str) -> None:
         if not self._has_rows():
