@@ -35,6 +35,7 @@ from shoal.producers.text_columns import NO_CELL, no_number
 from shoal.producers.time_columns import (
     find_time_columns,
     parts_of_time,
+    read_by_codes,
     unread_time,
     usual_interval,
 )
@@ -73,7 +74,7 @@ def understand(
             continue
         of_column = [row[place] for row in sample.rows]
         cells[name] = Cells(of_column, sample.number, sample.head)
-    time_columns = list(time) or find_time_columns(cells)
+    time_columns = list(time) or read_by_codes(cells, times) or find_time_columns(cells)
     client_column = client or _client_column(cells, time_columns)
     measured = {
         name: column

@@ -34,7 +34,8 @@ _OF_PLACES = re.compile(
 _OF_COUNTERS = re.compile(
     r"(.*[_ -])?(counter|zaehler|zähler|zählerstand)|today|yesterday|"
     r"(.*[_ ])?(energy|yield|production|consumption|kwh)[_ ](today|daily|total)|"
-    r"(today|daily|total)[_ ](energy|yield|production|consumption|kwh)"
+    r"(today|daily|total)[_ ](energy|yield|production|consumption|kwh)|"
+    r"(a_?)?energy_(total|sum)|total_(a_?)?energy"
 )
 _OF_CERTAINTY = re.compile(r"(.*[_ ])?(confidence|certainty|plausibility)([_ ].*)?")
 _OF_RADIO = re.compile(r"(rf[_ ]?|radio[_ ]?|channel[_ ]?)?freq(uency)?")
@@ -100,13 +101,12 @@ def no_measurement(name: str, cells: Cells, groups: Sequence[Sequence[int]]) -> 
     parts = [part.strip() for part in re.split(r"[.:/]", end)]
     last = parts[-1].lower()
     # A path may say it in two parts: battery.percent.
-    is_of_device = _OF_DEVICES.fullmatch(last) or _OF_DEVICES.fullmatch(
-        "_".join(parts[-2:]).lower()
-    )
+    two = "_".join(parts[-2:]).lower()
+    is_of_device = _OF_DEVICES.fullmatch(last) or _OF_DEVICES.fullmatch(two)
     digits = {text.removesuffix(".0") for text in cells.texts}
     reasons = {
         "a place, by its name": _OF_PLACES.fullmatch(last),
-        "a counter, by its name": _OF_COUNTERS.fullmatch(last),
+        "a counter, by its name": _OF_COUNTERS.fullmatch(last) or _OF_COUNTERS.fullmatch(two),
         "the state of the device or its link, by its name, not what it measures": (
             is_of_device or (_OF_RADIO.fullmatch(last) and _is_radio(cells))
         ),

@@ -118,8 +118,14 @@ def missing_share(columns: Sequence[Column], cells: Mapping[str, Cells]) -> floa
 
 
 def codes_of(columns: Mapping[str, Cells]) -> dict[str, tuple[float, ...]]:
-    """The numbers that stand for "no value" in each column: known codes, far from all values."""
-    return {name: _codes_in(column.numbers) for name, column in columns.items()}
+    """The numbers that stand for "no value" in each column: known codes, far from all values.
+
+    None in a column of texts, of which a checksum such as 12E7 looks like a number.
+    """
+    return {
+        name: _codes_in(column.numbers) if column.number_share >= 1 - MISSING_MAX else ()
+        for name, column in columns.items()
+    }
 
 
 def _codes_in(numbers: Floats) -> tuple[float, ...]:

@@ -17,9 +17,9 @@ MAJORITY = 0.8
 """share of the cells with one code, from which on that is seen to mean good"""
 _STRONG = (
     r"quality|qual|q[ac]|qf|qflag|qualifier|valid(ity)?|status[_ ]?code|good|ok|qualit(ä|ae)t|"
-    r"qualit[eéaà]|calidad|qualidade|validit[eé]|g(ü|ue)ltig(keit)?"
+    r"approval|qualit[eéaà]|calidad|qualidade|validit[eé]|g(ü|ue)ltig(keit)?"
 )
-_WEAK = r"flags?|status|q|err(or)?"
+_WEAK = r"flags?|status|q|err(or)?|cd"
 _END = r"([_. ]?(code|flag|symbol|no|id))?"
 _BEHIND = re.compile(rf"(?P<of>.*?)[._ :/-]?(?P<noun>{_STRONG}|{_WEAK}){_END}")
 _BEFORE = re.compile(rf"(?P<noun>{_STRONG}|flag){_END}[._ :/-](?P<of>.+)")
@@ -80,7 +80,7 @@ def quality_of(
     # An error may be a quantity, as that of a control, unless it is a flag that is hardly ever up.
     if noun.startswith("err") and not (features and found):
         return None
-    is_flag_of = bool(features) and noun.startswith(("flag", "err"))
+    is_flag_of = bool(features) and noun.startswith(("flag", "err", "cd"))
     # What a list does not explain and never changes is nothing to ask about.
     if not found and len(cells) == 1 and all(texts):
         return None

@@ -14,8 +14,12 @@ from shoal.protocol.no_value import is_no_value
 NO_CELL = "no cell has a value"
 _LIKE_A_TIME = re.compile(r"(?=.*(?<!\d)(19|20)\d\d(?!\d))(?=.*\d{1,2}[:.h]\d{2})")
 """a text with a year and a time of day"""
-_SEVERAL_VALUES = re.compile(r"[+-]?\d+([.,]\d+)?(\s*[/;|±]\s*[+-]?\d+([.,]\d+)?)+")
-"""a cell such as 120/80 or 21.5±0.3"""
+_SEVERAL_VALUES = re.compile(
+    r"[+-]?\d+([.,]\d+)?(\s*[/;|±]\s*[+-]?\d+([.,]\d+)?)+|"
+    # Of weather services: direction, its quality, a type, speed, its quality.
+    r"[+-]?\d+([,;|][+-]?\d*[A-Z]?\d*){2,}"
+)
+"""a cell such as 120/80, 21.5±0.3 or 130,1,N,0045,1"""
 
 
 def no_number(cells: Cells) -> str:

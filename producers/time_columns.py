@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats
 from shoal.producers.column_names import is_named
 from shoal.producers.column_types import Cells, Sample
@@ -59,8 +60,7 @@ def find_time_columns(cells: Mapping[str, Cells]) -> list[str]:
     # Year, month and day, or year and day of the year.
     if len(parts) >= 3 or (len(parts) == 2 and is_day_of_year(parts[1])):
         return _with_time_of_day(parts, cells) if len(parts) == 3 else parts
-    # Those that are named as a time before others.
-    for name in sorted(cells, key=lambda name: not is_named("time", name)):
+    for name in _named_first(cells):
         if not _are_times(cells[name], is_named("time", name)):
             continue
         # A date with a time of day needs no second column.
@@ -74,6 +74,25 @@ def find_time_columns(cells: Mapping[str, Cells]) -> list[str]:
         if _are_epochs(column.head):
             return [name]
     return _unnamed_parts(cells)
+
+
+def _named_first(cells: Mapping[str, Cells]) -> list[str]:
+    """The columns, those that are named as a time before others."""
+    return sorted(cells, key=lambda name: not is_named("time", name))
+
+
+def read_by_codes(cells: Mapping[str, Cells], options: TimeOptions) -> list[str]:
+    """The column whose cells are times by the codes of strptime that a person gave; none without
+    codes."""
+    if options.date_format is None or "%" not in options.date_format:
+        return []
+    read = TimeReader(options, None)
+    for name in _named_first(cells):
+        texts = cells[name].texts
+        times = sum(read([text]) is not None for text in texts)
+        if texts and times >= TIMES_SHARE * len(texts):
+            return [name]
+    return []
 
 
 def _with_time_of_day(day: Sequence[str], cells: Mapping[str, Cells]) -> list[str]:
@@ -249,7 +268,7 @@ def usual_interval(
     """The usual seconds between two readings of a client, the order of dates, and whether they are
     days alone that several readings have.
 
-    The first two are None without times.
+    The first two are None without times. Raises `SettingsError` where none of the cells is a time.
     """
     if not times:
         return None, None, False
@@ -262,16 +281,24 @@ def usual_interval(
     last: dict[str, float] = {}
     gaps: list[float] = []
     alike = 0
+    is_read = False
     for row, of_time in zip(sample.rows[: sample.head], cells, strict=False):
         time = read(of_time)
         if time is None:
             continue
+        is_read = True
         name = "" if client_place is None else str(row[client_place])
         # Equal and earlier times are repeats and late rows, and show nothing of the usual interval.
         if name in last and time > last[name]:
             gaps.append(time - last[name])
         alike += time == last.get(name)
         last[name] = time
+    if not is_read:
+        form = options.date_format or "any form that is known"
+        raise SettingsError(
+            f"{sample.where}: no cell of {', '.join(times)} is a time in {form}; --date-format"
+            " gives another one, with a space between the codes of several columns"
+        )
     # Not the mean, which one night without readings would move.
     interval = float(np.median(gaps)) if gaps else None
     # Of dates without a time of day only the mean shows how often readings come.

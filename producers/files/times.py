@@ -94,6 +94,7 @@ SERIAL_DAYS = (20_000.0, 80_000.0)
 be of the first day of 1970"""
 # Days from 1899-12-30 to 1970-01-01.
 _SERIAL_OF_1970 = 25_569.0
+_OF_SERIALS = datetime(1899, 12, 30)
 DAY_S = 86_400.0
 # The clock goes back by an hour less the time between two readings, which so may be 45 minutes; a
 # reading that is a little out of order goes back by less.
@@ -529,8 +530,10 @@ def _day_of_year(year: str, day: str) -> str:
 
 
 def _day_of(text: str) -> str:
-    """20240131 as 2024-01-31; any other text as it is."""
+    """20240131, or 45322 as spreadsheets count days, as 2024-01-31; any other text as it is."""
     digits = _DAY_DIGITS.fullmatch(text)
+    if digits is None and is_serial_day(text) and float(text).is_integer():
+        return f"{_OF_SERIALS + timedelta(days=float(text)):%Y-%m-%d}"
     return text if digits is None else "-".join(digits.groups())
 
 

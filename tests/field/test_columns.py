@@ -87,6 +87,12 @@ BESIDE: dict[str, tuple[dict[str, Sequence[Any]], str]] = {
     ),
     "Batteriespannung": ({"Batteriespannung": RNG.normal(3.1, 0.01, ROWS)}, "state of the device"),
     "pressures": ({"pressures": [f"{120 + row % 9}/80" for row in range(ROWS)]}, "several values"),
+    "WND": ({"WND": [f"{row % 360:03d},1,N,00{row % 9}5,1" for row in range(ROWS)]}, "several"),
+    "aenergy.total": (
+        {"aenergy.total": RNG.integers(0, 9000, ROWS)},
+        "a counter, by its name",
+    ),
+    "checksum": ({"checksum": [f"{row * 7919 % 65536:04X}" for row in range(ROWS)]}, "no number"),
     "device": (
         {"device": [f"d{row % 2}" if row % 9 else "" for row in range(ROWS)]},
         "11% of its cells are empty",
@@ -111,6 +117,7 @@ def test_what_is_no_measured_quantity_is_left_out_with_the_reason(
     assert features_of(plan) == ["temp", "hum"]
     assert reason in reason_of(plan, name)
     assert len(plan.understood.columns) == len(beside) + 2, "nothing vanishes"
+    assert not plan.understood.na_values, "12E7 of a checksum is no number for no value"
 
 
 KEPT: dict[str, Sequence[Any]] = {

@@ -102,6 +102,9 @@ def test_a_value_of_bad_quality_is_missing_and_the_others_of_its_row_are_not(
 def test_codes_of_no_known_list_are_named_and_used_once_a_person_says_what_is_bad(
     tmp_path: Path,
 ) -> None:
+    for name in ("temp Approval", "temp_cd"):
+        plan = plan_of([file_of(tmp_path, {name: cells("A", "P")})], OPTIONS)
+        assert "how good the values of temp are" in plan.understood.of("left out")[0].reason
     file = file_of(tmp_path, {"temp_qc": cells("A", "P")})
     (column,) = plan_of([file], OPTIONS).understood.of("left out")
     assert "codes of no known list (a, p): name those that mean bad with --bad-quality" in (

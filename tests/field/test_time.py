@@ -232,9 +232,8 @@ def test_no_date_of_any_form_is_a_feature(tmp_path: Path) -> None:
             plan = plan_of([file], OPTIONS)
             features = [column.name for column in plan.understood.of("feature")]
             assert features == ["temp", "hum"], (name, hour_name)
-            if name != "date":
-                assert plan.settings["time_columns"] == [name, hour_name]
-                assert plan.understood.interval_s == 3600.0
+            assert plan.settings["time_columns"] == [name, hour_name]
+            assert plan.understood.interval_s == 3600.0
 
 
 def test_numbers_that_rise_through_the_only_day_of_a_file_are_no_hours(tmp_path: Path) -> None:
@@ -396,6 +395,19 @@ def test_numbers_that_have_lost_zeros_are_read_by_the_digits_of_their_form() -> 
             assert as_text(read(texts)) == "2024-03-01 00:00:00", (form, texts)
     read = TimeReader(TimeOptions("%d.%m.%Y %H%M"), None)
     assert as_text(read(["1.3.2024", "100"])) == "2024-03-01 01:00:00"
+
+
+def test_codes_find_the_column_that_they_read_and_are_refused_where_none_is(
+    tmp_path: Path,
+) -> None:
+    days = [f"{START + timedelta(days=row):%d%m%Y}" for row in range(400)]
+    file = written(tmp_path / "a.csv", {"Stichtag": days, **planted(400)})
+    plan = plan_of([file], {**OPTIONS, "date_format": "%d%m%Y"})
+    assert plan.settings["time_columns"] == ["Stichtag"]
+    assert plan.understood.interval_s == 86_400
+    named = {**OPTIONS, "date_format": "%d.%m.%y", "time_columns": ("Stichtag",)}
+    with pytest.raises(SettingsError, match="no cell of Stichtag is a time"):
+        plan_of([file], named)
 
 
 def test_the_minute_that_a_meter_counted_last_is_no_time_of_messages() -> None:
