@@ -11,7 +11,6 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 from typing import Any, Final
 
 from shoal.errors import CheckpointInUse, LogUnavailable, SettingsError, ShoalError
@@ -59,12 +58,16 @@ def write_secret(path: Path, content: bytes, *, replace: bool = False) -> None:
 def allow_files(needed: int) -> int:
     """Let this process have so many files open, or as many as it may; returns how many it can have
     now, which may be more."""
-    soft, hard = getrlimit(RLIMIT_NOFILE)
-    if soft == RLIM_INFINITY:
+    try:
+        import resource  # noqa: PLC0415 - Windows has none, and no such limit
+    except ImportError:
+        return needed
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
         return needed
     if soft < needed:
-        soft = needed if hard == RLIM_INFINITY else min(needed, hard)
-        setrlimit(RLIMIT_NOFILE, (soft, hard))
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return soft
 
 
