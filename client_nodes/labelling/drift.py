@@ -26,7 +26,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import numpy as np
 
 from shoal.config.base import DAY_S
-from shoal.config.contract import Contract, value_text
+from shoal.config.contract import Contract, names_without_units, value_text
 from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.chances import careful_correlation, inflation_of, two_sided
 from shoal.kernels.constants import COUNT_MAX
@@ -268,6 +268,7 @@ class DriftWatch:
 
     def _text(self, finding: _Finding) -> str:
         feature = self._contract.features[finding.feature]
+        name = names_without_units(self._contract.features)[finding.feature]
         trend = finding.trend
         amount = value_text(abs(trend.moved) * (feature.high - feature.low), feature)
         size = f"by {amount} ({trend.deviations:.1f} standard deviations)"
@@ -275,9 +276,9 @@ class DriftWatch:
         if trend.is_step:
             direction = "higher" if trend.moved > 0 else "lower"
             day = datetime.fromtimestamp(trend.since * DAY_S, UTC)
-            return f"{feature.name} {where} is {direction} {size} since {day:%Y-%m-%d}"
+            return f"{name} {where} is {direction} {size} since {day:%Y-%m-%d}"
         direction = "risen" if trend.moved > 0 else "fallen"
-        return f"{feature.name} {where} has {direction} {size} in {trend.days} days"
+        return f"{name} {where} has {direction} {size} in {trend.days} days"
 
     def state(self) -> dict[str, Any]:
         """Plain values for `restore`."""

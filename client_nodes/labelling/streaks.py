@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from shoal.config.contract import Contract, range_text
+from shoal.config.contract import Contract, names_without_units, range_text
 from shoal.protocol.events import SiteEvent
 from shoal.protocol.labels import Label, Reason
 from shoal.saved_state import SavedState
@@ -184,4 +184,5 @@ def _beyond(reason: Reason, contract: Contract) -> str:
     elif feature.kind == "circular":
         side = "outside"
     usual = range_text(reason.low, reason.high, feature)
-    return f"{feature.name} {side} its usual {usual}"
+    name = names_without_units(contract.features)[reason.feature]
+    return f"{name} {side} its usual {usual}"

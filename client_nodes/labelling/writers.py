@@ -13,7 +13,13 @@ from typing import Any, Protocol, TextIO
 import numpy as np
 
 from shoal.client_nodes.labelling.labelled_readings import LabelledBlock
-from shoal.config.contract import Feature, category_text, ends_text, value_text
+from shoal.config.contract import (
+    Feature,
+    category_text,
+    ends_text,
+    names_without_units,
+    value_text,
+)
 from shoal.errors import (
     MissingExtra,
 )
@@ -197,12 +203,12 @@ def _reason(label: Label, values: Floats, features: Sequence[Feature]) -> str | 
 
 def _outside_text(label: Label, values: Floats, features: Sequence[Feature]) -> str:
     named = []
+    names = names_without_units(features)
     for reason in label.reasons:
         feature = features[reason.feature]
+        name = names[reason.feature]
         ends = ends_text(reason.low, reason.high, feature)
-        named.append(
-            f"{feature.name} {value_text(float(values[reason.feature]), feature)}: usual {ends}"
-        )
+        named.append(f"{name} {value_text(float(values[reason.feature]), feature)}: usual {ends}")
     return f"{'; '.join(named)} in {label.usual_in}"
 
 

@@ -12,6 +12,7 @@ from typing import Final
 import click
 
 from shoal.cli.options import MOMENT, chosen_model, config_option, model_option
+from shoal.config.contract import without_unit
 from shoal.config.settings import load_config
 from shoal.protocol.events import duration
 from shoal.protocol.published_contract import contract_in
@@ -89,7 +90,8 @@ def _client_line(client: ClientAnomaly) -> str:
 def _feature_line(feature: FeatureAnomaly) -> str:
     unit = f" {feature.unit}" if feature.unit else ""
     figures = f"{feature.observed:.{DIGITS}g}{unit}, expected {feature.expected:.{DIGITS}g}{unit}"
-    return f"{feature.feature} in {feature.title}: {figures}, {_chance(feature.chance)}"
+    name = without_unit(feature.feature, feature.unit)
+    return f"{name} in {feature.title}: {figures}, {_chance(feature.chance)}"
 
 
 def _state_line(state: StateAnomaly) -> str:

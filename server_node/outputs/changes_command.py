@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 
 from shoal.cli.options import MOMENT, chosen_model, config_option, model_option, note_written
-from shoal.config.contract import Contract
+from shoal.config.contract import Contract, without_unit
 from shoal.config.resolved import ResolvedContract
 from shoal.config.settings import load_config
 from shoal.errors import MessageRejected, SettingsError
@@ -109,7 +109,7 @@ def _ended_line(ended: Ended) -> str:
 
 
 def _moved_line(move: Moved) -> str:
-    feature = f"{move.title}: {move.feature}"
+    feature = f"{move.title}: {without_unit(move.feature, move.unit)}"
     if move.values is not None and move.values[0] != move.values[1]:
         return f"{feature} {' to '.join(move.values)}, {_chance(move.chance)}"
     # Two digits of the difference: more of the means would be noise.
@@ -232,7 +232,9 @@ def _draw_moved(chart: Any, moved: Sequence[Moved], contract: Contract) -> None:
             around = abs(after - before) > 0.5
         _dumbbell(chart, place, before, after, AFTER, around=around)
         chart.text(max(before, after) + 0.03, place, words, va="center", fontsize=8)
-    _rows(chart, [f"{move.feature}\n{move.title}" for move in moved], "none")
+    _rows(
+        chart, [f"{without_unit(move.feature, move.unit)}\n{move.title}" for move in moved], "none"
+    )
     chart.set(xlim=(0, 1.25), xticks=[])
 
 

@@ -23,6 +23,7 @@ from shoal.config.contract import (
     Feature,
     category_text,
     ends_text,
+    names_without_units,
     range_text,
     rounded,
     value_text,
@@ -121,7 +122,7 @@ class Description:
 
     def text(self, contract: Contract) -> str:
         """One sentence such as "Light high: 430-560 lux, elsewhere 0-90"."""
-        names = names_without_units(contract)
+        names = names_without_units(contract.features)
         parts = []
         for distinction in self.distinctions:
             feature = contract.features[distinction.feature]
@@ -141,31 +142,6 @@ class Description:
                 "count: a wider one shows where they lie"
             )
         return "; ".join(parts)
-
-
-def names_without_units(contract: Contract) -> list[str]:
-    """The name of each feature without its unit, as columns of files often end with it: "Temp (°C)"
-    is Temp.
-
-    Where two features would be called alike, they keep it.
-    """
-    short = [_without_unit(feature) for feature in contract.features]
-    times = Counter(short)
-    return [
-        name if times[name] == 1 else feature.name
-        for name, feature in zip(short, contract.features, strict=True)
-    ]
-
-
-def _without_unit(feature: Feature) -> str:
-    unit = feature.unit
-    if not unit:
-        return feature.name
-    for end in (f"({unit})", f"[{unit}]", f"_{unit}", f" {unit}"):
-        if feature.name.lower().endswith(end.lower()):
-            # A column may be called by its unit alone.
-            return feature.name[: len(feature.name) - len(end)].rstrip() or feature.name
-    return feature.name
 
 
 def describe(
@@ -509,7 +485,7 @@ def _labels(
     none sets apart."""
     if len(described) == 1:
         return dict.fromkeys(described, ONLY)
-    names = names_without_units(contract)
+    names = names_without_units(contract.features)
     ordinary = _ordinary(described, mass)
     labels: dict[int, str] = {}
     for number, description in described.items():
@@ -583,7 +559,7 @@ def _told_apart(label: str, alike: Mapping[int, Description], contract: Contract
     # Of equal spreads the first feature, as the contract lists them.
     best = max(range(contract.width), key=lambda j: (spread(j), -j))
     feature = contract.features[best]
-    name = names_without_units(contract)[best]
+    name = names_without_units(contract.features)[best]
     values = {}
     for number, description in alike.items():
         values[number] = value_text(description.intervals[best].middle, feature)

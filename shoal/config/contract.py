@@ -646,6 +646,31 @@ def category_text(value: float, feature: Feature) -> str:
     return feature.values[min(max(round(value), 0), len(feature.values) - 1)]
 
 
+def names_without_units(features: Sequence[Feature]) -> list[str]:
+    """The name of each feature without its unit, as columns of files often end with it: "Temp (°C)"
+    is Temp.
+
+    Where two features would be called alike, they keep it.
+    """
+    short = [without_unit(feature.name, feature.unit) for feature in features]
+    times = Counter(short)
+    names = []
+    for name, feature in zip(short, features, strict=True):
+        names.append(name if times[name] == 1 else feature.name)
+    return names
+
+
+def without_unit(name: str, unit: str) -> str:
+    """The name of one feature without its unit, beside a value that has the unit already."""
+    if not unit:
+        return name
+    for end in (f"({unit})", f"[{unit}]", f"_{unit}", f" {unit}"):
+        if name.lower().endswith(end.lower()):
+            # A column may be called by its unit alone.
+            return name[: len(name) - len(end)].rstrip() or name
+    return name
+
+
 def value_text(value: float, feature: Feature) -> str:
     """One value with its unit, such as "1540 lux"."""
     return _with_unit(rounded((value,), feature)[0], feature)

@@ -287,6 +287,19 @@ def test_novel_readings_get_reasons_that_are_exported_with_values_and_published_
     assert row["reason"].endswith(f" in {own[0].usual_in}")
 
 
+def test_a_reason_has_the_unit_once_where_the_name_of_the_feature_ends_with_it() -> None:
+    feature = FEATURES[0].model_copy(update={"name": "Flow [l/s]", "unit": "l/s"})
+    features = (feature, *FEATURES[1:])
+    text = io.StringIO()
+    values = np.full((1, len(features)), 9.0)
+    CsvWriter(text, features).write(LabelledBlock([1e9], values, [label(True)]))
+    (row,) = csv.DictReader(io.StringIO(text.getvalue()))
+    assert row["reason"].startswith("Flow 9.0 l/s: usual")
+    streaks = Streaks(CONTRACT.model_copy(update={"features": features}), "attic", "clusters", 1)
+    (event,) = streaks.follow([label(True)], [(0, 1)], ["0"])
+    assert "novel: Flow above its usual" in event.text
+
+
 def test_a_reason_names_no_feature_that_is_as_usual_as_it_is_shown(tmp_path: Path) -> None:
     site = Site(tmp_path, label=True, novelty_quantile=0.99)
     snapshot = known_snapshot(site.contract)

@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.algorithms.view import ClusteringView, StatesView
-from shoal.config.contract import Contract, parse_contract
+from shoal.config.contract import Contract, names_without_units, parse_contract
 from shoal.server_node.report.description import (
     Description,
     describe,
-    names_without_units,
     weighted_quantiles,
 )
 
@@ -256,4 +255,4 @@ def test_a_negative_range_is_written_without_two_dashes() -> None:
 def test_a_name_of_a_cluster_leaves_out_the_unit_at_the_end_of_a_feature(name: str) -> None:
     feature = {"name": name, "unit": "dB(A)", "low": 0.0, "high": 100.0}
     contract = Contract.model_validate(CONTRACT.model_dump() | {"features": (feature,)})
-    assert names_without_units(contract) == ["Sound"]
+    assert names_without_units(contract.features) == ["Sound"]

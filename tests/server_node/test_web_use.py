@@ -294,12 +294,14 @@ def test_a_unit_that_stands_in_the_name_of_a_feature_is_not_said_twice(tab: Tab)
     labels = ["RH (%)", "pm2.5 [µg/m³]", "Light (lux)", "Temp (F) (°C)", "x", "Sound dB(A)"]
     assert [feature_label(feature) for feature in features] == labels
     tab.value_of(
-        "void import('./format.js').then(({featureLabel}) => { window.featureLabel ="
-        " featureLabel; })"
+        "void import('./format.js').then(({featureLabel, featureName}) => {"
+        " Object.assign(window, {featureLabel, featureName}); })"
     )
-    tab.until("typeof window.featureLabel === 'function'")
+    tab.until("typeof window.featureName === 'function'")
     given = json.dumps([plain(feature_view(feature)) for feature in features])
     assert tab.value_of(f"{given}.map(featureLabel)") == labels
+    names = ["RH", "pm2.5", "Light", "Temp (F)", "x", "Sound"]
+    assert tab.value_of(f"{given}.map(featureName)") == names
 
 
 def test_the_page_applies_changes_as_they_are_defined(tab: Tab) -> None:

@@ -43,6 +43,12 @@ export function featureLabel({ name, unit }) {
   return !unit || name.endsWith(`(${unit})`) || name.endsWith(`[${unit}]`) || name.endsWith(` ${unit}`) ? name : `${name} (${unit})`;
 }
 
+// Beside a value that has the unit already.
+export function featureName({ name, unit }) {
+  const end = unit ? [`(${unit})`, `[${unit}]`, ` ${unit}`].find((text) => name.endsWith(text)) : undefined;
+  return (end && name.slice(0, -end.length).trimEnd()) || name;
+}
+
 export function duration(seconds) {
   const s = Math.max(0, Math.round(seconds));
   if (s < 90) return `${s} s`;

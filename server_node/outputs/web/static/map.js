@@ -1,7 +1,7 @@
 // The map of nodes: drawn on a canvas, explored by pointer or keyboard; its axes, and the texts around it.
 
 import {
-  at, COLOURS, count, featureLabel, fixed, make, markOf, partSlot, percent, plural, reconcile, setText, shown, trace, value,
+  at, COLOURS, count, featureLabel, featureName, fixed, make, markOf, partSlot, percent, plural, reconcile, setText, shown, trace, value,
 } from "./format.js";
 
 // One axis: `at` (a coordinate per node), its label, and whether its coordinates are shown as numbers.
@@ -341,7 +341,7 @@ export class NodeMap {
     const title = this.centres
       ? `Centre of ${cluster} · weight ${value(nodes.mass[i])}`
       : `Node ${nodes.id[i]} · ${cluster} · weight ${value(nodes.mass[i])}`;
-    const parts = features.map((feature, j) => [feature.name, `${shown(nodes.values[i][j], feature)} ${feature.unit}`.trim()]);
+    const parts = features.map((feature, j) => [featureName(feature), `${shown(nodes.values[i][j], feature)} ${feature.unit}`.trim()]);
     this.tip.replaceChildren(
       make("strong", {}, title),
       make("dl", {}, ...parts.flatMap(([name, amount]) => [make("dt", {}, name), make("dd", {}, amount)])),

@@ -2,7 +2,7 @@
 // is known of the chosen one.
 
 import {
-  at, centreText, clusterTitle, duration, fillSwatch, make, markOf, percent, percentText, plural, reconcile, setText, shown, SVG, swatch,
+  at, centreText, clusterTitle, duration, featureName, fillSwatch, make, markOf, percent, percentText, plural, reconcile, setText, shown, SVG, swatch,
 } from "./format.js";
 import {
   barsOf, HEIGHT, highShare, LENGTHS, LoadedHistory, moment, NO_CLUSTER, outlineOf, shareOf, Span, ticksOf, WIDTH,
@@ -83,7 +83,7 @@ function facts(cluster, { clusters, features, usual }, now) {
     ["Share", cluster.trend_text],
     ["Usual at this time", usualWords(usualOf(usual, cluster.identity))],
     ["Newest readings from", cluster.fed_by_text],
-    ...features.map((feature, j) => [feature.name, valuesOf(cluster, feature, j)]),
+    ...features.map((feature, j) => [featureName(feature), valuesOf(cluster, feature, j)]),
   ];
 }
 

@@ -1,6 +1,6 @@
 // What was unusual in the time shown: clients, features and states, the least likely first, and the half hours or days.
 
-import { at, make, percent, plural, reconcile, setText, value } from "./format.js";
+import { at, featureName, make, percent, plural, reconcile, setText, value } from "./format.js";
 import { moment } from "./history.js";
 
 const LISTED_MAX = 10;
@@ -61,7 +61,7 @@ const shares = ({ observed, expected }) => `${percent(observed)}, expected ${per
 
 function featureWords({ feature, unit, title, observed, expected }) {
   const words = (number) => `${value(number)} ${unit}`.trim();
-  return `${feature} in ${title}: ${words(observed)}, expected ${words(expected)}`;
+  return `${featureName({ name: feature, unit })} in ${title}: ${words(observed)}, expected ${words(expected)}`;
 }
 
 const chanceWords = (chance) => (chance < SURE ? "chance below 0.01 %" : `chance ${Number((100 * chance).toPrecision(CHANCE_DIGITS))} %`);
