@@ -183,7 +183,7 @@ class ModelPublisher:
         the first one with a known cluster"""
 
     @property
-    def _times_nodes(self) -> bool:
+    def _nodes_have_times(self) -> bool:
         """Whether updates have points that become nodes, or parts of them, so that nodes have
         times."""
         return not (self._counts_by_plan or self._algorithm.family.in_rounds)
@@ -522,7 +522,7 @@ class ModelPublisher:
         *,
         in_round: bool,
     ) -> tuple[Lineage, list[ClusterEvent]]:
-        if self._times_nodes:
+        if self._nodes_have_times:
             self._node_times.follow(self._uncounted, self.view, view)
         # Where a model in rounds begins anew is no place of its clusters yet.
         if in_round and self._carried is not None and not self.lineage.of_node:
@@ -576,7 +576,11 @@ class ModelPublisher:
         before."""
         # States may share a place: readings near a node are not all of its state. And a part of a
         # cluster has readings near its edge that are as old as that.
-        if event.kind is not EventKind.BIRTH or not self._times_nodes or view.states is not None:
+        if (
+            event.kind is not EventKind.BIRTH
+            or not self._nodes_have_times
+            or view.states is not None
+        ):
             return event
         numbers = [number for number, known in lineage.of_number.items() if known == event.identity]
         span = self._node_times.span(view, numbers)
