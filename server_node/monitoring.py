@@ -349,6 +349,14 @@ class ServerMonitoring:
         self._metrics.lag.labels(topic=topic).set(lag_records)
         self._metrics.margin.labels(topic=topic).set(margin_records)
 
+    def observe_lag_alone(self, topic: str, lag_records: int | None) -> None:
+        """The same where it is not known what the log still keeps; None: another process reads the
+        topic now."""
+        if lag_records is None:
+            self._metrics.lag.clear()
+        else:
+            self._metrics.lag.labels(topic=topic).set(lag_records)
+
     def observe_hierarchy(self, hierarchy: Hierarchy) -> None:
         """The regions below, and how many contributions wait for the upstream federation."""
         self._regions.show(

@@ -34,10 +34,7 @@ class ReplicaMetrics:
         not read yet."""
         for topic, region in self._regions.items():
             lags = assigned.get(topic)
-            if lags:
-                region.metrics.lag.labels(topic=topic).set(sum(lags.values()))
-            else:
-                region.metrics.lag.clear()
+            region.observe_lag(topic, sum(lags.values()) if lags else None)
         self._assigned = {topic: frozenset(lags) for topic, lags in assigned.items()}
 
     def describe(self) -> list[Metric]:

@@ -68,6 +68,11 @@ class Region:
             for published in absorbed.records
         ]
 
+    def observe_lag(self, topic: str, lag_records: int | None) -> None:
+        """Show how many records of its updates are not read yet; None: they are another
+        replica's."""
+        self._monitoring.observe_lag_alone(topic, lag_records)
+
     def _without_model(self, record: Record) -> OutboxRecord:
         rejected = MessageRejected(
             "model", "the key of its record names no model of this federation"
