@@ -187,6 +187,9 @@ def step_until(holds: Callable[[], bool], *members: KafkaIngest) -> None:
             member.step(0.01)
 
 
+# Beside four other workers its first member was once not given a partition in minutes; why is not
+# known yet.
+@pytest.mark.integration
 def test_two_processes_of_a_group_share_the_partitions_and_store_each_reading_once(
     kafka_bootstrap: str,
     tmp_path: Path,
