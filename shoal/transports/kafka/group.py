@@ -36,7 +36,9 @@ STEP_S_MAX: Final = 600.0
 NEW_PARTITIONS_S: Final = 60.0
 """seconds after which it is noticed that the topic has more partitions"""
 JOINING_S: Final = 0.05
-"""least wait for an answer while the group is divided anew: without any there is no progress"""
+"""first wait for the answers of the broker while the group is divided anew"""
+JOINING_S_MAX: Final = 2.0
+"""longest such wait"""
 GROUP_CLOSE_S: Final = 5.0
 _DIVIDED_ANEW = (
     CommitFailedError,
@@ -79,6 +81,8 @@ class GroupMember:
         self._topic = topic
         self._consumer: Any = None
         self._has_joined = False
+        self._joining_s = JOINING_S
+        """the next wait for answers"""
 
     def assigned(self, timeout_s: float = 0.0) -> frozenset[int] | None:
         """The partitions that are this member's; None until the group has been divided for the
@@ -91,9 +95,17 @@ class GroupMember:
         with kafka_errors(self._where):
             wait_s = timeout_s
             if not self._is_stable():
-                wait_s = max(timeout_s, JOINING_S)
+                wait_s = max(timeout_s, self._joining_s)
             consumer.poll(timeout_ms=int(1000 * wait_s))
-            self._has_joined = self._has_joined or self._is_stable()
+            if self._is_stable():
+                self._has_joined = True
+                self._joining_s = JOINING_S
+            else:
+                # kafka-python drops an attempt to join whose last answer came between two polls,
+                # and the next poll begins another one, for which all members have to join again. A
+                # process that stores readings meanwhile would never join; with waits that grow an
+                # attempt ends within one.
+                self._joining_s = min(2.0 * self._joining_s, JOINING_S_MAX)
             places = consumer.assignment()
         if not self._has_joined:
             return None
