@@ -7,6 +7,7 @@ import uuid
 from contextlib import closing
 
 import pytest
+from kafka.admin import KafkaAdminClient, NewPartitions
 
 from shoal.transports.base import TopicSettings
 from shoal.transports.kafka import group
@@ -19,17 +20,39 @@ BUSY_S = 0.2
 CALLS_MAX = 60
 
 
+@pytest.fixture
+def topic(kafka_bootstrap: str) -> str:
+    """A new topic of two partitions."""
+    name = f"devices-{uuid.uuid4().hex}"
+    with closing(KafkaLog(f"//{kafka_bootstrap}")) as log:
+        log.ensure(name, TopicSettings(partitions=2))
+    return name
+
+
+def call_busily(member: GroupMember, partitions: frozenset[int]) -> None:
+    """Call it until these are assigned, with work between two calls."""
+    for _ in range(CALLS_MAX):
+        assigned = member.assigned()
+        if assigned == partitions:
+            break
+        time.sleep(BUSY_S)
+    assert assigned == partitions
+
+
 def test_a_member_joins_though_its_process_is_busy_when_the_answers_come(
-    kafka_bootstrap: str, monkeypatch: pytest.MonkeyPatch
+    kafka_bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group, "JOINING_S", 0.001)
-    topic = f"devices-{uuid.uuid4().hex}"
-    with closing(KafkaLog(f"//{kafka_bootstrap}")) as log:
-        log.ensure(topic, TopicSettings(partitions=2))
     with closing(GroupMember(f"//{kafka_bootstrap}", KafkaSettings(), topic, topic)) as member:
-        for _ in range(CALLS_MAX):
-            partitions = member.assigned()
-            if partitions:
-                break
-            time.sleep(BUSY_S)
-    assert partitions == {0, 1}
+        call_busily(member, frozenset({0, 1}))
+
+
+def test_a_member_that_is_busy_gets_partitions_that_are_new(
+    kafka_bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group, "NEW_PARTITIONS_S", 0.1)
+    with closing(GroupMember(f"//{kafka_bootstrap}", KafkaSettings(), topic, topic)) as member:
+        call_busily(member, frozenset({0, 1}))
+        with closing(KafkaAdminClient(bootstrap_servers=kafka_bootstrap)) as admin:
+            admin.create_partitions({topic: NewPartitions(3)})
+        call_busily(member, frozenset({0, 1, 2}))

@@ -101,10 +101,14 @@ class GroupMember:
                 self._has_joined = True
                 self._joining_s = JOINING_S
             else:
-                # kafka-python drops an attempt to join whose last answer came between two polls,
-                # and the next poll begins another one, for which all members have to join again. A
-                # process that stores readings meanwhile would never join; with waits that grow an
-                # attempt ends within one.
+                # kafka-python drops an attempt to join whose last answer came between two polls.
+                # One that began because the topic's partitions had changed it does not even
+                # repeat: the member would wait for ever, with its heartbeats switched off. So it is
+                # told to (which is nothing new to it where an attempt still waits for an answer).
+                consumer._coordinator.request_rejoin()  # no public method does
+                # For each new attempt all members have to join again, and a process that stores
+                # readings meanwhile would miss every last answer; with waits that grow an attempt
+                # ends within one.
                 self._joining_s = min(2.0 * self._joining_s, JOINING_S_MAX)
             places = consumer.assignment()
         if not self._has_joined:
