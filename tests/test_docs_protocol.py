@@ -81,7 +81,8 @@ def rewritten(page: str) -> str:
     ]
     for table in tables:
         before = re.compile(rf"^{re.escape(table.splitlines()[0])}\n(\|.*\n)+", re.MULTILINE)
-        page = before.sub(lambda _, table=table: f"{table}\n", page)  # type: ignore[misc]  # a default binds it
+        # The default of the argument binds the table of this turn.
+        page = before.sub(lambda _, table=table: f"{table}\n", page)  # type: ignore[misc]  # bound
     messages = iter(message_table(form) for form in in_order())
     return re.sub(
         r"^\| field \| type \| meaning \|\n(\|.*\n)+",

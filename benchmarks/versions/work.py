@@ -47,11 +47,11 @@ try:
     from shoal.server_node.bootstrap import open_server
     from shoal.server_node.node import ServerNode
 except ImportError:  # in a version that installs a package for each folder
-    # To mypy they are other modules than those above.
-    from client_nodes.bootstrap import open_client  # type: ignore[assignment]  # see above
-    from producers.producer_command import producer  # type: ignore[assignment]  # see above
+    # mypy takes the same file for another module, whose functions and classes are others.
+    from client_nodes.bootstrap import open_client  # type: ignore[assignment]  # another module
+    from producers.producer_command import producer  # type: ignore[assignment]  # another module
     from server_node.bootstrap import open_server
-    from server_node.node import ServerNode  # type: ignore[assignment]  # see above
+    from server_node.node import ServerNode  # type: ignore[assignment]  # another module
 
 MODEL = "clusters"
 CLIENTS = 4

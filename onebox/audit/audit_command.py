@@ -69,13 +69,13 @@ def audit(
     prove it. The exit code is 1 if a claim is refuted.
     """
     # `shoal privacy report` loads this command too, but neither nodes nor attacks.
-    import numpy as np  # noqa: PLC0415 - see above
+    import numpy as np  # noqa: PLC0415 - of attacks alone
 
     try:
-        from shoal.onebox.audit.audits import run_audits  # noqa: PLC0415 - see above
+        from shoal.onebox.audit.audits import run_audits  # noqa: PLC0415 - loads nodes
     except ModuleNotFoundError as missing:
         raise MissingExtra("`shoal privacy audit`", "masked") from missing
-    from shoal.onebox.audit.statistics import ALPHA  # noqa: PLC0415 - see above
+    from shoal.onebox.audit.statistics import ALPHA  # noqa: PLC0415 - loads NumPy
 
     findings: list[Finding] = []
     # What the audited nodes log, such as alarms about faults that an audit makes, is no result.

@@ -327,7 +327,7 @@ class KafkaIngest:
             opened.pop_all()
 
     def _check_notes(self, notes: Mapping[int, str]) -> None:
-        # An empty one is of a tool that has set the group's offsets, and says nothing.
+        # An empty one is of a tool that has set the group's offsets, and names no folder.
         others = sorted(number for number, note in notes.items() if note not in ("", self._note))
         if others:
             raise InvalidState(

@@ -218,7 +218,7 @@ def _with_bounds(
     """The descriptions, by number, with the bounds at which all of the middle 80 % lies.
 
     A feature of which some cluster lies at one bound and some at the other has two values, as a
-    switch, and nothing beyond them. What noise has put beyond a bound says nothing of readings.
+    switch, and nothing beyond them. What noise has put beyond a bound is no reading.
     """
     found: dict[int, dict[int, BoundSide]] = {number: {} for number in described}
     for j, feature in enumerate(features):

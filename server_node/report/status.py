@@ -160,7 +160,7 @@ class StatusBoard:
     """Holds the newest status. One writer, any number of readers, no locks: an attribute is
     replaced.
 
-    `stale_s`: seconds after which a status that was not replaced says nothing of now, as the
+    `stale_s`: seconds after which a status that was not replaced is out of date, as the
     writer's step hangs; by default none is. `clock` gives seconds and never goes back.
     """
 

@@ -200,11 +200,11 @@ def load_compiled() -> CompiledKernels:
         raise MissingExtra("The compiled form of the kernels", "fast")
     try:
         # Imports Numba: 0.5 s, and 130 MB of memory.
-        from numba.core.errors import NumbaError  # noqa: PLC0415 - see above
+        from numba.core.errors import NumbaError  # noqa: PLC0415 - loads Numba
     except (ImportError, OSError, RuntimeError) as problem:
         raise ShoalError(f"Numba cannot be used: {problem}") from problem
     try:
-        from shoal.kernels.compiled.kernels import compiled_kernels  # noqa: PLC0415 - see above
+        from shoal.kernels.compiled.kernels import compiled_kernels  # noqa: PLC0415 - compiles
 
         return compiled_kernels(check_process)
     except (NumbaError, ImportError, OSError, RuntimeError) as problem:

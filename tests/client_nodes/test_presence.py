@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -194,8 +196,8 @@ def test_windows_depend_on_the_log_and_not_on_when_a_client_reads_it(tmp_path: P
         make = ModelCounter.make_update
 
         def noting(model: ModelCounter, window: ClosedWindow, *more: Any) -> Any:
-            closed.append(window.rows.tobytes() + window.valid.tobytes())  # noqa: B023 - called within its turn of the loop only
-            return make(model, window, *more)  # noqa: B023 - called within its turn of the loop only
+            closed.append(window.rows.tobytes() + window.valid.tobytes())  # noqa: B023 - in its turn
+            return make(model, window, *more)  # noqa: B023 - in its turn
 
         monkey.setattr(ModelCounter, "make_update", noting)
         feed.run(*until)
@@ -252,7 +254,8 @@ def test_a_reading_that_the_log_took_in_with_a_clock_ahead_moves_no_other(
         feed = Feed(tmp_path / name, batch_readings_max=1)
         windows.append([])
         now = [BEGIN]
-        with resumed(open_client(feed.config, CLIENT, clock=lambda: now[0])) as node:  # noqa: B023 - called within its turn of the loop only
+        clock = partial(getitem, now, 0)
+        with resumed(open_client(feed.config, CLIENT, clock=clock)) as node:
             for time in (20.0, *ahead, *EVERY_5_S[5:9]):
                 feed.write([time], seed=round(time))
                 # One reading is taken in by a clock that is 400 s ahead.
@@ -294,7 +297,8 @@ def test_when_a_window_is_published_does_not_depend_on_readings_around_its_end(
         feed = Feed(tmp_path / str(number))
         now = [BEGIN]
         at: list[float] = []
-        with resumed(open_client(feed.config, CLIENT, clock=lambda: now[0])) as node:  # noqa: B023 - called within its turn of the loop only
+        clock = partial(getitem, now, 0)
+        with resumed(open_client(feed.config, CLIENT, clock=clock)) as node:
             begin = node._windows._begin_of(node._windows._window_at(BEGIN) + 1) - BEGIN
             feed.write([begin + time for time in times], number)
             for tick in range(int(2 * begin) - 20, int(2 * begin) + 150):

@@ -108,7 +108,9 @@ def queries(
             for name, value in zip(named, chosen, strict=True):
                 # In a pattern of PromQL a backslash is written twice.
                 written = value.replace("\\", "\\\\")
-                filled = re.sub(rf"\${name}\b", lambda _, written=written: written, filled)  # type: ignore[misc]  # of a name
+                # And twice again in the replacement that `re.sub` takes.
+                replacement = written.replace("\\", "\\\\")
+                filled = re.sub(rf"\${name}\b", replacement, filled)
             # $1 is the first group of the pattern of a label_replace.
             assert not re.search(r"\$(?!\d)", filled), (
                 f"{dashboard} / {panel['title']}: unknown variable in {filled}"

@@ -27,6 +27,7 @@ from shoal.helper_node.node import HelperNode
 from shoal.onebox.replay.replay_command import replay_command
 from shoal.privacy.gaussian import GaussianNoise
 from shoal.privacy.ledger import LEDGER, SpentMasked, account, read_spending
+from shoal.privacy.masked import Masked
 from shoal.privacy.masks import helper_public, mask, pair_key, sign
 from shoal.protocol import masked
 from shoal.protocol.codec import pack
@@ -161,7 +162,9 @@ def test_masked_counts_give_the_bits_of_plain_ones_over_rounds_with_drops_and_du
     )
     assert state == plain_tree(federation)
     spent = spent_by(federation, "c0")
-    assert spent.windows * federation.config.resolved.mode.window_nano == spent.rho  # type: ignore[attr-defined] - masked
+    mode = federation.config.resolved.mode
+    assert isinstance(mode, Masked)
+    assert spent.windows * mode.window_nano == spent.rho
 
 
 def test_rounds_on_kafka_give_the_tree_of_plain_counts_and_a_helper_restored_there_stops(

@@ -26,7 +26,8 @@ quick = settings(max_examples=examples(150), deadline=None)
 
 
 def ascending(numbers: object) -> Ints:
-    return np.unique(np.array(list(numbers), dtype=np.int64))  # type: ignore[call-overload]  # whole numbers of any kind
+    as_list = list(numbers)  # type: ignore[call-overload]  # an array, a set or a list
+    return np.unique(np.array(as_list, dtype=np.int64))
 
 
 def by_flooding(numbers: Ints, cells: int, d: int) -> list[int]:

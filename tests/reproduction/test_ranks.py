@@ -128,7 +128,8 @@ def test_the_printed_ranks_are_those_of_the_printed_figures() -> None:
 
 
 def comparison(dataset: str, split: str, score: str = "ari", **values: float) -> Comparison:
-    return Comparison(dataset, split, None, score, values)  # type: ignore[arg-type]  # one of the splits
+    # Every string given here is one of the splits.
+    return Comparison(dataset, split, None, score, values)  # type: ignore[arg-type]  # a split
 
 
 def test_a_mean_rank_is_compared_on_the_same_data_sets_and_within_the_band() -> None:
@@ -169,7 +170,10 @@ def test_the_deviation_by_chance_is_that_of_figures_drawn_again() -> None:
         for cell in cells:
             moved = {name: scale * generator.normal() for name in published.COLUMNS}
             for score in ("ari", "ami", "nmi"):
-                figures = {name: printed(name, *cell, score) for name in moved}  # type: ignore[arg-type]  # a split
+                figures = {}
+                for name in moved:
+                    # The second part of a cell is a split.
+                    figures[name] = printed(name, *cell, score)  # type: ignore[arg-type]  # a split
                 table.append(
                     [figure.mean + moved[name] * figure.sd for name, figure in figures.items()]
                 )

@@ -160,7 +160,7 @@ def _reaches(leaf: Leaf, feature: int, low: Floats, high: Floats) -> bool:
     """Whether a leaf has some of its readings within low .. high (d,) of a feature, as far as noise
     can tell.
 
-    What it has near a cut says nothing of a neighbour that it meets where it has no readings.
+    What it has near a cut does not bound a neighbour that it meets where it has no readings.
     """
     if low[feature] <= leaf.low[feature] and leaf.high[feature] <= high[feature]:
         return True

@@ -96,7 +96,7 @@ def choose_clusters(
     centres = partitions.centres(k)
     mass = assign(merged.points, centres, merged.mass)[0]
     # Silhouettes give 2 where 2 is all that was tried, and few landmarks are at most a cluster or
-    # two: that says nothing of more.
+    # two: more were not looked for.
     return Choice(centres, mass, is_most=most > 2 and k == most)
 
 

@@ -148,7 +148,7 @@ def slots_kernel(sources: str) -> Any:
 
     @njit(SLOTS_SIGNATURE, cache=True, error_model="numpy")
     def count_in_slots(rows: Any, low: Any, step: Any, cells: Any, slots: Any, room: Any) -> Any:
-        sources  # noqa: B018  # see above
+        sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
         come = 0
         bits = 0
         while (1 << bits) < len(slots):

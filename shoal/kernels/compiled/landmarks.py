@@ -157,7 +157,7 @@ def gram_kernel(sources: str) -> Any:
 
     @njit(GRAM_SIGNATURE, cache=True, error_model="numpy")
     def add_gram(sums: Any, which: Any, weights: Any) -> None:
-        sources  # noqa: B018  # see above
+        sources  # noqa: B018  # in the closure, and so in the key of Numba's cache
         n, width = which.shape
         for a in range(width):
             for b in range(a, width):
