@@ -196,7 +196,7 @@ def test_windows_depend_on_the_log_and_not_on_when_a_client_reads_it(tmp_path: P
         make = ModelCounter.make_update
 
         def noting(model: ModelCounter, window: ClosedWindow, *more: Any) -> Any:
-            closed.append(window.rows.tobytes() + window.valid.tobytes())  # noqa: B023 - in its turn
+            closed.append(window.rows.tobytes() + window.valid.tobytes())  # noqa: B023 - this turn
             return make(model, window, *more)  # noqa: B023 - in its turn
 
         monkey.setattr(ModelCounter, "make_update", noting)
