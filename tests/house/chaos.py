@@ -18,8 +18,10 @@ machine, so that a seed makes a failure likely and not certain: those that faile
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
+import sqlite3
 import tempfile
 import time
 from collections import Counter
@@ -27,6 +29,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Final, NamedTuple
 
 import click
@@ -97,6 +100,8 @@ class Chaos:
     """operations, in their order"""
     servers: int = 1
     """servers in folders of their own that there have been"""
+    loads: list[float] = field(default_factory=list)
+    """processes that ran or waited for a processor, at each operation: the minute's mean"""
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
@@ -143,6 +148,7 @@ class Chaos:
             time.sleep(self.chance.uniform(0.05, 1.5))
             at = time.monotonic() - self._began
             details = operation()
+            self.loads.append(os.getloadavg()[0])
             self.history.append({"s": round(at, 1), "operation": operation.__name__, "of": details})
             self._check_running()
 
@@ -205,7 +211,7 @@ class Chaos:
 
     def replace_paused_server(self) -> str:
         """The same while the one before is paused: it must not go on as if nothing had happened."""
-        self.processes[SERVER].send(signal.SIGSTOP)
+        self._pause_server_outside_transactions()
         before = self._take_over()
         before.send(signal.SIGCONT)
         assert before.wait() == REJECTED, before.log_text()
@@ -292,6 +298,25 @@ class Chaos:
         )
         return before
 
+    def _pause_server_outside_transactions(self) -> None:
+        """SIGSTOP for the server, while it does not hold the lock of the embedded log.
+
+        In a transaction it holds it for as long as it is paused. SQLite lets no other process write
+        until then, so that no other server could take over, however long it waited.
+        """
+        server = self.processes[SERVER]
+        self._stop_for_now(server)
+        while self.brokers is None and not can_write(self.file.parent / "federation.db"):
+            server.send(signal.SIGCONT)
+            time.sleep(0.05)
+            self._stop_for_now(server)
+
+    @staticmethod
+    def _stop_for_now(server: Process) -> None:
+        server.send(signal.SIGSTOP)
+        # A signal stops a process a moment after it is sent.
+        time.sleep(0.1)
+
     def _start_server(self, file: Path, *options: str) -> None:
         arguments = ["server", "--config", str(file), "--no-page"]
         log = self.file.parent / f"server-{self.servers}.txt"
@@ -321,6 +346,17 @@ class Chaos:
 def _remove(folder: Path, name: str) -> None:
     for path in folder.glob(f"{name}*"):
         path.unlink()
+
+
+def can_write(database: Path, wait_s: float = 2.0) -> bool:
+    """Whether a process gets the write lock of a database within this time."""
+    with closing(sqlite3.connect(database, timeout=wait_s, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+        connection.execute("ROLLBACK")
+    return True
 
 
 def check_order(updates: Iterable[Update]) -> int:
@@ -386,6 +422,7 @@ def run_chaos(
         "seed": seed,
         "on": on,
         **figures,
+        "load": round(fmean(chaos.loads), 1),
         "operations": dict(sorted(operations.items())),
         "history": chaos.history,
     }
@@ -396,6 +433,8 @@ def page(runs: Sequence[dict[str, Any]], machine: dict[str, Any]) -> str:
     names = sorted({name for run in runs for name in run["operations"]})
     head = ["", *(f"{run['on']}, seed {run['seed']}" for run in runs)]
     lines = [["minutes of faults", *(f"{run['minutes']:g}" for run in runs)]]
+    # It was not noted at first.
+    lines.append(["load, mean", *(f"{run['load']:g}" if "load" in run else "-" for run in runs)])
     for figure in ("readings", "updates", "records", "repeated"):
         lines.append([figure, *(f"{run[figure]:,}" for run in runs)])
     for name in names:
@@ -407,7 +446,8 @@ def page(runs: Sequence[dict[str, Any]], machine: dict[str, Any]) -> str:
         " faults that a seed draws. In each run below every reading was in one update, every update"
         " was to the bit that of an undisturbed client and came in its order, each ledger had"
         " charged each reading once, and the server's model was to the bit that of a rebuild from"
-        " the log. On Kafka there are three brokers with three copies.\n\n"
+        " the log. On Kafka there are three brokers with three copies. The load is the number of"
+        " processes that run or wait for one of the machine's processors.\n\n"
         f"{table(head, lines)}\n{one_line(machine)}\n"
     )
 

@@ -7,11 +7,13 @@ what the check of the history finds.
 from __future__ import annotations
 
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.house.chaos import Seed, check_order, kept_seeds, run_chaos
+from tests.house.chaos import Seed, can_write, check_order, kept_seeds, run_chaos
 from tests.small_plant import an_update, plant
 
 CHAOS_S = float(os.environ.get("SHOAL_CHAOS_S", "0"))
@@ -36,6 +38,18 @@ def test_every_reading_counts_once_whatever_is_done_to_the_processes(
     if seed.steps >= STEPS[seed.on]:
         assert len(result["operations"]) == STEPS[seed.on], "each kind of fault"
     assert result["repeated"] > 0
+
+
+def test_a_server_is_not_paused_for_long_while_it_holds_the_log(tmp_path: Path) -> None:
+    """No other one could take over, and chaos would wait for it without an end."""
+    database = tmp_path / "federation.db"
+    with closing(sqlite3.connect(database, isolation_level=None)) as paused:
+        paused.execute("PRAGMA journal_mode=WAL")
+        assert can_write(database)
+        paused.execute("BEGIN IMMEDIATE")
+        assert not can_write(database, wait_s=0.0)
+        paused.execute("ROLLBACK")
+        assert can_write(database)
 
 
 @pytest.mark.parametrize(
