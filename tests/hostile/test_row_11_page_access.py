@@ -3,12 +3,14 @@ TLS."""
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 
+from shoal.server_node.outputs.web.access import cookie_name, make_access
 from tests.hostile.served_page import Answer, ServedPage, serving
 from tests.house.processes import wait_until
 
@@ -111,6 +113,33 @@ def test_a_wrong_token_and_a_form_of_another_site_get_no_session(guarded_page: S
     ):
         assert answer.status in (401, 403)
         assert answer.headers["set-cookie"] is None
+
+
+def test_how_long_a_comparison_takes_tells_nothing_of_the_token_or_a_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is given, texts of one length are compared, to their ends."""
+    compared = []
+    is_equal = hmac.compare_digest
+
+    def noted(given: bytes, right: bytes) -> bool:
+        compared.append((len(given), len(right)))
+        return is_equal(given, right)
+
+    monkeypatch.setattr(hmac, "compare_digest", noted)
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n", encoding="ascii")
+    access = make_access("127.0.0.1", [], file)
+    given = ["", TOKEN[0], TOKEN[:-1], TOKEN, f"{TOKEN}0", "ä" * 10_000]
+    assert [access.is_token(text) for text in given] == [text == TOKEN for text in given]
+    session = access.new_session()
+    ends = session.partition(".")[0]
+    forged = [f"{ends}.{'0' * 64}", session[:-1] + "-", session]
+    name = cookie_name(secure=False)
+    grants = [access.grant("", f"{name}={value}", secure=False) for value in forged]
+    assert grants == [None, None, "session"]
+    assert len(compared) == len(given) + len(forged)
+    assert all(given == right for given, right in compared)
 
 
 def test_a_session_that_was_changed_opens_nothing(guarded_page: ServedPage) -> None:
