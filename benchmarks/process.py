@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -57,8 +58,16 @@ def _fields_after_name(process: int) -> list[str]:
 class ClientProcess:
     """A `shoal client` process. As a context manager it is ended on exit, whatever happened."""
 
-    def __init__(self, python: Path, config: Path, name: str, key: Path) -> None:
-        """`key` is the client's noise key; when it exists, the client has started."""
+    def __init__(
+        self,
+        python: Path,
+        config: Path,
+        name: str,
+        key: Path,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        """`key` is the client's noise key; when it exists, the client has started. `variables` are
+        set in its environment."""
         command = [
             str(python),
             "-m",
@@ -77,7 +86,7 @@ class ClientProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=ONE_THREAD,
+            env=ONE_THREAD | dict(variables or {}),
             cwd=config.parent,
         )
 

@@ -4,6 +4,7 @@ readings log."""
 from __future__ import annotations
 
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,8 @@ from shoal.transports import open_log
 CLIENT = "bench"
 FEDERATION = "measured"
 MODEL = "clusters"
+MODELS = {MODEL: "fcac", "tree": "cluster_tree", "fine": "fcac"}
+"""name -> algorithm; a site has the first ones"""
 DIMENSIONS = 16
 CENTRES = 100
 SEED = 2
@@ -41,13 +44,13 @@ class Site:
     """The files of one client. Readings are blobs in the unit cube; their event times are 0, 1, 2,
     ..."""
 
-    def __init__(self, folder: Path, case: Case) -> None:
+    def __init__(self, folder: Path, case: Case, models: int = 1) -> None:
         self.file = folder / "federation.toml"
         self.checkpoint = folder / "clients" / CLIENT / "checkpoint.db"
         self.key = folder / "clients" / CLIENT / "noise.key"
         self._readings = folder / "clients" / CLIENT / "readings.db"
         self._readings.parent.mkdir(parents=True)
-        self.file.write_text(_federation(case.epsilon_per_feature), encoding="utf-8")
+        self.file.write_text(_federation(case.epsilon_per_feature, models), encoding="utf-8")
         self._stream = Blobs(DIMENSIONS, CENTRES, 0, SEED)
         self._written = 0
 
@@ -75,13 +78,17 @@ class Site:
         )
 
 
-def _federation(epsilon_per_feature: float) -> str:
+def _federation(epsilon_per_feature: float, models: int) -> str:
+    declared = "".join(
+        f'[[models]]\nname = "{name}"\nalgorithm = "{algorithm}"\n'
+        for name, algorithm in islice(MODELS.items(), models)
+    )
     features = "".join(
         f'[[features]]\nname = "x{number}"\nlow = 0.0\nhigh = 1.0\n' for number in range(DIMENSIONS)
     )
     return (
         f'[federation]\nname = "{FEDERATION}"\n{features}'
         f'[privacy]\nmode = "formal"\nepsilon_per_reading = {epsilon_per_feature * DIMENSIONS}\n'
-        f'[[models]]\nname = "{MODEL}"\nalgorithm = "fcac"\n'
+        f"{declared}"
         '[log]\naddress = "sqlite:federation.db"\n[client]\nfolder = "clients"\n'
     )
