@@ -23,6 +23,7 @@ from shoal.protocol.signatures import read_client_key
 from shoal.protocol.topics import ensure_local_topics, ensure_topics
 from shoal.runtime.checkpoint import Checkpoint, CheckpointFile
 from shoal.runtime.logs import check_separate, open_client_log, open_federation_log
+from shoal.telemetry.slow_files import noting_slowness
 from shoal.transports.base import Log, Record
 
 if TYPE_CHECKING:
@@ -119,7 +120,13 @@ def open_client(
             fingerprint = ledger_fingerprint(noise_key)
             keeps_open = of_host is None
             ledger = stack.enter_context(
-                Ledger(ledger_file, owner, fingerprint, keeps_open=keeps_open)
+                Ledger(
+                    ledger_file,
+                    owner,
+                    fingerprint,
+                    keeps_open=keeps_open,
+                    watch=noting_slowness,
+                )
             )
         resources = ClientResources(
             readings=readings,

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sqlite3
+import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -21,7 +23,7 @@ from typing import Final
 
 from shoal.config.resolved import ResolvedContract
 from shoal.errors import LogUnavailable, MessageRejected, SettingsError
-from shoal.files import NO_ACCESS, make_private, primary_code, writing
+from shoal.files import FULL, LOCKED, NO_ACCESS, make_private, primary_code, writing
 from shoal.protocol.history import (
     BINS_KEPT,
     WITH_PLACES,
@@ -33,6 +35,7 @@ from shoal.protocol.history import (
 )
 from shoal.runtime.checkpoint import OutboxRecord
 from shoal.telemetry.events import log_event
+from shoal.telemetry.slow_files import noting_slowness
 from shoal.transports.base import Log, Positions, Record, beginning
 
 
@@ -111,6 +114,13 @@ _SCHEMA = (
 )
 
 
+WAIT_S: Final = 5.0
+"""how long a use of the file waits for another process that holds its lock"""
+UNUSABLE_S: Final = 300.0
+"""how long a file that could not be used is left alone"""
+_UNUSABLE_UNTIL: Final[dict[Path, float]] = {}
+"""files that could not be used, and the monotonic time at which each is tried again; until then
+the history is in memory"""
 _FOUND_DAMAGED: Final[set[Path]] = set()
 """files that a reader of this process has found damaged; a reader changes no file, so the store of
 the process sets them aside"""
@@ -193,16 +203,19 @@ class HistoryReader:
 class HistoryStore:
     """The file of the history, as the server writes it. For one thread.
 
-    Each call raises `LogUnavailable` when the disk is full or fails, and `SettingsError` when this
-    user may not write the file. A damaged file is set aside before the call raises
-    `LogUnavailable`: the next store begins with an empty one, which `catch_up` fills.
+    Each call raises `LogUnavailable` when the disk is full or fails, or another process holds the
+    file, and `SettingsError` when this user may not write it. A damaged file is set aside before
+    the call raises `LogUnavailable`: the next store begins with an empty one, which `catch_up`
+    fills. So is one in memory, where the file cannot be used: the models do not wait for it.
     """
 
     def __init__(self, contract: ResolvedContract, path: Path | None = None) -> None:
-        """`path` None keeps it in memory."""
+        """`path` None keeps it in memory. Raises `SettingsError` where this user may not write."""
         self._contract = contract
         self._topic = contract.contract.history_topic
         self._path = path
+        self._unusable: Path | None = None
+        """the file, where what it should have is in memory"""
         self._file = self._open()
         self._none_expired: dict[tuple[str, int], int] = {}
         """(model, width) -> start of the newest bin for which no bin was too old"""
@@ -247,6 +260,7 @@ class HistoryStore:
     def apply(self, records: Sequence[HistoryRecord]) -> None:
         """Take in records that have just been published."""
         self._apply(records, None)
+        self._try_again()
 
     def expired(self, records: Iterable[HistoryRecord]) -> list[HistoryRecord]:
         """The bins to remove now that `records` are published: those of the same model and width
@@ -336,16 +350,49 @@ class HistoryStore:
             self._path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise SettingsError(f"{self._path.parent}: cannot be used: {error.strerror}") from None
-        with _file_errors(self._path), _rights_errors(self._path):
+        why = "it could not be used a moment ago"
+        if time.monotonic() >= _UNUSABLE_UNTIL.get(self._path.absolute(), -math.inf):
             try:
-                return self._created(str(self._path))
+                return self._open_file(self._path)
+            except LogUnavailable as error:
+                why = str(error)
+        log_event("history_in_memory", logging.WARNING, file=str(self._path), detail=why)
+        _note_unusable(self._path)
+        self._unusable = self._path
+        self._path = None
+        return self._created(":memory:")
+
+    def _open_file(self, path: Path) -> sqlite3.Connection:
+        with _file_errors(path), _rights_errors(path):
+            try:
+                return self._created(str(path))
             except FILE_ERRORS as error:
                 if not _is_damage(error):
                     raise
                 self._set_aside(str(error))
             except _OtherFormat:
                 self._remove()
-            return self._created(str(self._path))
+            return self._created(str(path))
+
+    def _try_again(self) -> None:
+        """Look whether a file that could not be used can be used by now.
+
+        Raises `LogUnavailable` where it can: the next store reads on from what it has.
+        """
+        path = self._unusable
+        if path is None or time.monotonic() < _UNUSABLE_UNTIL[path.absolute()]:
+            return
+        try:
+            with closing(sqlite3.connect(path, timeout=0.0, isolation_level=None)) as file:
+                file.execute("BEGIN IMMEDIATE")
+                file.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            # What a damage or missing rights mean is for the store that opens it.
+            if _is_unusable(error):
+                _note_unusable(path)
+                return
+        del _UNUSABLE_UNTIL[path.absolute()]
+        raise LogUnavailable(f"{path}: can be used again; what it lacks is read from the log")
 
     def _set_aside(self, why: str) -> None:
         """Give a damaged file another name. Raises `OSError`."""
@@ -371,7 +418,7 @@ class HistoryStore:
         # A command may read the file while the server writes; neither takes longer than a moment.
         # `isolation_level=None`: `writing` begins and ends transactions, and Python's own would
         # begin others.
-        file = sqlite3.connect(name, timeout=5.0, isolation_level=None)
+        file = sqlite3.connect(name, timeout=WAIT_S, isolation_level=None)
         try:
             # With a write-ahead log, readers (the page, commands) never wait for the writer.
             file.execute("PRAGMA journal_mode=WAL")
@@ -425,7 +472,11 @@ class HistoryStore:
                     raise _Damaged("a reader has found it")
                 yield self._file
             except FILE_ERRORS as error:
-                if self._path is None or not _is_damage(error):
+                if self._path is None:
+                    raise
+                if not _is_damage(error):
+                    if _is_unusable(error):
+                        _note_unusable(self._path)
                     raise
                 # Closed first: what an open connection still writes would go into the file that was
                 # set aside.
@@ -437,7 +488,7 @@ class HistoryStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._used() as file, writing(file):
+        with self._used() as file, noting_slowness(self._path), writing(file):
             yield file
 
 
@@ -542,8 +593,20 @@ def _is_damage(error: Exception) -> bool:
     return primary_code(error) in DAMAGE or extended in UNREADABLE_DISK
 
 
+def _is_unusable(error: Exception) -> bool:
+    """Whether another process has the file, or its disk is full or fails."""
+    return isinstance(error, sqlite3.Error) and primary_code(error) in FULL | LOCKED
+
+
+def _note_unusable(path: Path) -> None:
+    _UNUSABLE_UNTIL[path.absolute()] = time.monotonic() + UNUSABLE_S
+
+
 def _unavailable(path: Path | None, error: Exception) -> LogUnavailable:
-    return LogUnavailable(f"{path}: cannot be read or written ({error}); make room")
+    advice = "make room"
+    if isinstance(error, sqlite3.Error) and primary_code(error) in LOCKED:
+        advice = "another process holds it"
+    return LogUnavailable(f"{path}: cannot be read or written ({error}); {advice}")
 
 
 @contextmanager

@@ -15,15 +15,15 @@ from __future__ import annotations
 import math
 import secrets
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from decimal import ROUND_CEILING, Decimal
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from shoal.errors import InvalidState
+from shoal.errors import CheckpointInUse, InvalidState, LogUnavailable
 from shoal.files import make_private, sqlite_errors, writing
 from shoal.privacy.base import UnitName
 from shoal.read_only import read_unchanged
@@ -281,16 +281,23 @@ class Ledger:
     """
 
     def __init__(
-        self, path: Path, owner: str, fingerprint: str, *, keeps_open: bool = True
+        self,
+        path: Path,
+        owner: str,
+        fingerprint: str,
+        *,
+        keeps_open: bool = True,
+        watch: Callable[[Path], AbstractContextManager[None]] = lambda file: nullcontext(),
     ) -> None:
         """`owner` names the account, "client a of plant"; `fingerprint` the noise key of that
         client.
 
         `keeps_open`: whether the file stays open over `rest`; a host with thousands of clients
-        opens each ledger only to use it. An owner without an account gets one. Raises
-        `InvalidState` for an account of another key.
+        opens each ledger only to use it. `watch` surrounds each write of the file. An owner without
+        an account gets one. Raises `InvalidState` for an account of another key.
         """
         self._path = path
+        self._watch = watch
         self._owner = owner
         self.fingerprint = fingerprint
         self._keeps_open = keeps_open
@@ -657,7 +664,7 @@ class Ledger:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._opened(), writing(self._file):
+        with self._opened(), self._watch(self._path), writing(self._file):
             yield self._file
 
     @property
@@ -668,7 +675,10 @@ class Ledger:
     @contextmanager
     def _opened(self) -> Iterator[None]:
         """The file is open inside; errors of SQLite are those of this class."""
-        with sqlite_errors(self._path, "this client", partial(unreadable, self._path)):
+        with (
+            self._waiting(),
+            sqlite_errors(self._path, "this client", partial(unreadable, self._path)),
+        ):
             opens = self._connection is None
             try:
                 if opens:
@@ -680,6 +690,18 @@ class Ledger:
                     self._connection.close()
                     self._connection = None
                 raise
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """A lock that another process holds for long ends no client: nothing is published until it
+        is free, and then all is."""
+        try:
+            yield
+        except CheckpointInUse:
+            raise LogUnavailable(
+                f"{self._path}: another process has held its lock for {_WAIT_S:.0f} s; find that"
+                " process"
+            ) from None
 
     def _connected(self) -> sqlite3.Connection:
         make_private(self._path)

@@ -32,6 +32,7 @@ from shoal.files import create_database, sqlite_errors, writing
 from shoal.protocol.codec import PART, PART_DEPTH_MAX, Resolve, StoredPart, pack, unpack
 from shoal.saved_state import require
 from shoal.telemetry.events import log_event
+from shoal.telemetry.slow_files import noting_slowness
 from shoal.transports.base import Headers, Log, Positions
 
 FORMAT = 4
@@ -291,7 +292,7 @@ class CheckpointFile:
 
         What one holder could not save, which raised, leaves the others' saves alone.
         """
-        with self.errors(), writing(self.connection):
+        with self.errors(), noting_slowness(self.path), writing(self.connection):
             self._together = True
             try:
                 yield
@@ -302,7 +303,7 @@ class CheckpointFile:
     def writing(self) -> Iterator[None]:
         """One write, whole or not at all."""
         if not self._together:
-            with writing(self.connection):
+            with noting_slowness(self.path), writing(self.connection):
                 yield
             return
         self.connection.execute("SAVEPOINT one_holder")

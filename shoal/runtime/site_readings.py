@@ -25,6 +25,7 @@ from shoal.errors import InvalidState, LogError, LogUnavailable, OffsetOutOfRang
 from shoal.files import create_database, sqlite_errors, writing
 from shoal.protocol.topics import READINGS, RELEASES
 from shoal.read_only import ReadOnlyFile
+from shoal.telemetry.slow_files import noting_slowness
 from shoal.transports.base import (
     BytesColumn,
     Headers,
@@ -173,7 +174,7 @@ class SiteReadings:
             client.bytes += len(headers) + len(value or b"")
         # In the order of the file: those of one client, which lie together, are written at once.
         rows.sort(key=_PLACE_OF_ROW)
-        with self._errors(), writing(self._file):
+        with self._errors(), noting_slowness(self._path), writing(self._file):
             # Within the transaction, so that no other process can write between the look and the
             # write.
             if self.positions(source) not in (before, {}):
@@ -248,7 +249,7 @@ class SiteReadings:
     def note(self, name: str, key: bytes, value: bytes | None) -> None:
         """Note what was released of a client's readings; the newest note of a key counts."""
         client = self._clients[name]
-        with self._errors(), writing(self._file):
+        with self._errors(), noting_slowness(self._path), writing(self._file):
             self._file.execute(
                 "DELETE FROM notes WHERE client = ? AND key = ?", (client.number, key)
             )

@@ -1,12 +1,16 @@
 /* Makes the wall clock of a process step, and its disk slow; other clocks and sleeps stay as they are.
 
-   STEP_FILE: a file whose size, in minutes less 100000, is added to the wall clock. SLOW_MS: what each fsync takes more. */
+   STEP_FILE: a file whose size, in minutes less 100000, is added to the wall clock. SLOW_MS: what each fsync takes more, of files whose
+   path has SLOW_FILE in it, or of all. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <time.h>
+#include <unistd.h>
 
 static long offset_s(void) {
     const char *path = getenv("STEP_FILE");
@@ -31,9 +35,20 @@ int gettimeofday(struct timeval *restrict now, void *restrict zone) {
     return result;
 }
 
-static void wait_for_disk(void) {
+static int is_slow(int file) {
+    const char *wanted = getenv("SLOW_FILE");
+    char link[64], path[4096];
+    if (wanted == NULL) return 1;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    if (length < 0) return 0;
+    path[length] = 0;
+    return strstr(path, wanted) != NULL;
+}
+
+static void wait_for_disk(int file) {
     const char *text = getenv("SLOW_MS");
-    if (text == NULL) return;
+    if (text == NULL || !is_slow(file)) return;
     long ms = atol(text);
     struct timespec pause = {ms / 1000, (ms % 1000) * 1000000};
     nanosleep(&pause, NULL);
@@ -42,13 +57,13 @@ static void wait_for_disk(void) {
 int fsync(int file) {
     static int (*real)(int);
     if (real == NULL) real = dlsym(RTLD_NEXT, "fsync");
-    wait_for_disk();
+    wait_for_disk(file);
     return real(file);
 }
 
 int fdatasync(int file) {
     static int (*real)(int);
     if (real == NULL) real = dlsym(RTLD_NEXT, "fdatasync");
-    wait_for_disk();
+    wait_for_disk(file);
     return real(file);
 }

@@ -8,6 +8,7 @@ processes; sleeps and the steady clock stay as they are.
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import subprocess
 import time
@@ -16,7 +17,10 @@ from pathlib import Path
 
 import pytest
 
+from shoal.telemetry.slow_files import SLOW_S
+from tests.forked_python import NODES, ForkedPython
 from tests.house import federation_processes
+from tests.house import processes as processes_module
 from tests.house.federation_processes import (
     check_exactly_once,
     finish,
@@ -31,7 +35,7 @@ MINUTES_AT_0 = 100_000
 
 
 @pytest.fixture
-def preloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def preloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The library, compiled and preloaded in every process that is started from now on."""
     compiler = shutil.which("cc")
     if compiler is None:
@@ -42,7 +46,11 @@ def preloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         [compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True
     )
     monkeypatch.setenv("LD_PRELOAD", str(library))
-    return library
+    # The processes of other tests are forked from a Python that began without the library.
+    python = ForkedPython(NODES)
+    monkeypatch.setattr(processes_module, "nodes", lambda: python)
+    yield library
+    python.close()
 
 
 @pytest.mark.integration
@@ -94,6 +102,40 @@ def test_a_disk_whose_fsync_takes_a_second_slows_everything_and_breaks_nothing(
         assert all(process.running() for process in processes[:-1])
         monkeypatch.delenv("SLOW_MS")
         finish(processes, tmp_path)
+    check_exactly_once(plant, tmp_path)
+
+
+SLOW_FILES = {
+    "/run/federation.db": 0,
+    "/server/checkpoint.db": 0,
+    "/attic/readings.db": 1,
+    "/attic/checkpoint.db": 1,
+    "/attic/ledger.db": 1,
+}
+"""a part of the path -> the number of a process that writes the file: the server, or a client"""
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("slow", SLOW_FILES)
+def test_a_slow_file_is_named_and_only_what_writes_it_waits(
+    preloaded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: str
+) -> None:
+    monkeypatch.setattr(federation_processes, "PART_READINGS", 300)
+    monkeypatch.setenv("SLOW_MS", str(int(1000 * SLOW_S + 1000)))
+    monkeypatch.setenv("SLOW_FILE", slow)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    plant = prepare_federation(folder, "sqlite:federation.db")
+    processes = start_all(plant)
+    with killed_on_exit(processes):
+        waiting = processes[SLOW_FILES[slow]]
+        said = re.compile(f"write_slow.*{slow}")
+        wait_until(lambda: said.search(waiting.log_text()) is not None)
+        if slow != "/run/federation.db":  # all write that one
+            wait_for_updates(processes, plant, number=3)
+        assert all(process.running() for process in processes[:-1])
+        monkeypatch.delenv("SLOW_MS")
+        finish(processes, folder)
     check_exactly_once(plant, tmp_path)
 
 

@@ -79,6 +79,8 @@ class File(NamedTuple):
     made_from: str
     damaged: Outcome
     absent: Outcome
+    slow: str
+    """what a disk does that is slow, or a process that holds the file"""
 
 
 FILES = (
@@ -92,6 +94,7 @@ FILES = (
             " refuses it until it starts in a new folder",
             server="the log was made anew since the checkpoint was saved",
         ),
+        "every process waits, and goes on",
     ),
     File(
         "federation.db-lease",
@@ -99,6 +102,7 @@ FILES = (
         "nothing is in it",
         Outcome("nothing"),
         Outcome("made again at the next renewal"),
+        "nothing",
     ),
     File(
         f"clients/{CLIENT}/readings.db",
@@ -109,6 +113,7 @@ FILES = (
             "the client refuses a new one; all else goes on",
             "the readings log was created anew",
         ),
+        "the client and its producer wait",
     ),
     File(
         f"clients/{CLIENT}/checkpoint.db",
@@ -116,6 +121,7 @@ FILES = (
         "nothing; a client under a new name learns from the readings that are left",
         Outcome("the client refuses it; all else goes on", "damaged"),
         Outcome("the client does not start; all else goes on", "checkpoint.db is missing"),
+        "the client waits",
     ),
     File(
         f"clients/{CLIENT}/ledger.db",
@@ -123,6 +129,7 @@ FILES = (
         "nothing",
         Outcome("the client refuses it; all else goes on", "is no ledger that can be read"),
         Outcome("the client does not start; all else goes on", "the ledger is missing"),
+        "the client waits, and publishes nothing that is not charged",
     ),
     File(
         f"clients/{CLIENT}/noise.key",
@@ -130,6 +137,7 @@ FILES = (
         "nothing",
         Outcome("the client refuses it; all else goes on", "under another noise key"),
         Outcome("the client does not start; all else goes on", "noise.key is missing"),
+        "nothing: it is read at a start",
     ),
     File(
         "server/checkpoint.db",
@@ -137,6 +145,7 @@ FILES = (
         "the log, as far as it reaches back: `shoal server --rebuild`, to the same model",
         Outcome("the server refuses it; clients go on", server="damaged"),
         Outcome("the server does not start without `--rebuild`; clients go on", server="--rebuild"),
+        "the server waits; clients go on",
     ),
     File(
         "server/history.db",
@@ -144,6 +153,8 @@ FILES = (
         "the topic `<federation>.history`",
         Outcome("set aside and made again (`history_set_aside`)"),
         Outcome("made again"),
+        "the server waits for a slow one; where another process holds it, the history is in memory"
+        " (`history_in_memory`)",
     ),
 )
 
@@ -159,6 +170,7 @@ class Part(NamedTuple):
     made_from: str
     damaged: Outcome
     absent: Outcome
+    slow: str
 
 
 PARTS = (
@@ -169,6 +181,7 @@ PARTS = (
         "nothing, as the checkpoints of clients",
         Outcome("the host refuses it", "damaged"),
         Outcome("the host leaves all its clients out", "is gone"),
+        "the host waits",
     ),
     Part(
         "host",
@@ -177,6 +190,7 @@ PARTS = (
         "nothing: the site's log has the readings, and not what was released of them",
         Outcome("the host refuses it", "damaged"),
         Outcome("the host refuses a new one", "taken in by another file"),
+        "the host waits",
     ),
     Part(
         "producer",
@@ -186,6 +200,7 @@ PARTS = (
         " counted in it alone",
         Outcome("set aside and made again (`checkpoint_set_aside`)"),
         Outcome("made again"),
+        "the producer waits",
     ),
     Part(
         "producer",
@@ -194,6 +209,7 @@ PARTS = (
         "the files, when they are fed",
         Outcome("files that were fed under another path are not recognised; nothing else"),
         Outcome("the same"),
+        "the producer waits",
     ),
     Part(
         "producer",
@@ -202,6 +218,7 @@ PARTS = (
         "the data, when they are fed",
         Outcome("nothing"),
         Outcome("nothing"),
+        "nothing: it is read at a start",
     ),
     Part(
         "mqtt",
@@ -210,6 +227,7 @@ PARTS = (
         "the broker, as far as it keeps what was not acknowledged",
         Outcome("the producer refuses it; the client goes on", "damaged"),
         Outcome("made again; messages in it are lost"),
+        "the producer waits, and acknowledges nothing that is not stored",
     ),
     Part(
         "helper",
@@ -218,6 +236,7 @@ PARTS = (
         "nothing: it has what was unmasked",
         Outcome("the helper refuses it; its rounds wait", "damaged"),
         Outcome("the helper does not start; its rounds wait", "helper.db is missing"),
+        "the helper waits, and its rounds",
     ),
     Part(
         "region",
@@ -226,6 +245,7 @@ PARTS = (
         "the region's log: contributions are copied again, and dropped upstream as repeated",
         Outcome("set aside and made again (`checkpoint_set_aside`)"),
         Outcome("made again"),
+        "contributions wait",
     ),
     Part(
         "events",
@@ -234,6 +254,7 @@ PARTS = (
         "the log: all events that it still has are delivered again, with the same `id`",
         Outcome("set aside and made again (`checkpoint_set_aside`)"),
         Outcome("made again"),
+        "sinks wait",
     ),
     Part(
         "backup",
@@ -242,6 +263,7 @@ PARTS = (
         "nothing; the files beside it are those of the federation",
         Outcome("`shoal restore` refuses the backup", "no backup that is whole"),
         Outcome("`shoal restore` refuses the backup", "no backup that is whole"),
+        "nothing: it is read once",
     ),
 )
 ONLY_CONTENTS = {
@@ -522,5 +544,11 @@ def test_every_file_of_the_first_table_is_in_the_second() -> None:
 def test_the_table_in_docs_is_that_of_the_tests() -> None:
     text = DOCS.read_text(encoding="utf-8")
     for file in (*FILES, *PARTS):
-        cells = (file.documented, file.made_from, file.damaged.text, file.absent.text)
+        cells = (
+            file.documented,
+            file.made_from,
+            file.damaged.text,
+            file.absent.text,
+            file.slow,
+        )
         assert f"| {' | '.join(cells)} |\n" in text

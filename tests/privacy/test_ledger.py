@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.errors import InvalidState
+from shoal.errors import InvalidState, LogUnavailable
 from shoal.privacy.ledger import Ledger, MaskedRelease, Release, nano, read_spending
 
 PLAN = b"p" * 32
@@ -190,6 +190,25 @@ def test_a_checkpoint_older_than_the_ledger_is_refused(ledger: Ledger) -> None:
     ledger.check_windows(["a"], 2)
     with pytest.raises(InvalidState, match="older than the ledger"):
         ledger.check_windows(["a"], 1)
+
+
+def test_a_ledger_that_another_process_holds_is_waited_for_and_ends_no_client(
+    ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = Release("clusters", 0, PLAN, COUNTS, 400, 4.0)
+    monkeypatch.setattr("shoal.privacy.ledger._WAIT_S", 0.0)
+    with (
+        closing(sqlite3.connect(path, isolation_level=None)) as other,
+        # Opened after the limit was changed.
+        Ledger(path, "client a of plant", "0123") as waiting,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(LogUnavailable, match="has held its lock") as held:
+            waiting.charge([release], 1.0)
+        assert held.value.retriable
+        other.execute("ROLLBACK")
+        waiting.charge([release], 1.0)
+    assert ledger.spending().of_person(1) == 4.0
 
 
 DAY = 86_400.0

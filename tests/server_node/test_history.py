@@ -44,6 +44,7 @@ from shoal.protocol.history import (
 from shoal.protocol.messages import Update
 from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
+from shoal.server_node.history import store as history_store
 from shoal.server_node.history.attribution import (
     COORDINATES_MAX,
     LARGEST_WEIGHT,
@@ -480,6 +481,43 @@ def test_a_full_disk_is_no_damage(tmp_path: Path) -> None:
             store.apply([HistoryRecord(message.record_key, message) for message in more])
         assert store.bin(BinKey("clusters", FINE_S, START)) == first
     assert not (tmp_path / DAMAGED_FILE).exists()
+
+
+def test_models_do_not_wait_for_a_history_that_another_process_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What can be made again stops nothing: the history is in memory until the file is free."""
+    monkeypatch.setattr(history_store, "WAIT_S", 0.0)
+    site = site_in(tmp_path)
+    site.send(*updates_at(site, START, START + 300))
+    site.run()
+    before = bins_of(site)
+    assert len(before) == 2
+    with closing(sqlite3.connect(tmp_path / HISTORY_FILE, isolation_level=None)) as other:
+        with site.server() as server:
+            other.execute("BEGIN IMMEDIATE")
+            site.send(*updates_at(site, START + 310, first=3))
+            with pytest.raises(LogUnavailable, match="another process holds it"):
+                _step_to_the_end(server)
+        # The service builds its node again, as after an outage.
+        with site.server() as server:
+            site.send(*updates_at(site, START + 600, first=4))
+            _step_to_the_end(server)
+            assert "history_in_memory" in caplog.messages
+            assert bins_of(site) == before, "the file is as it was"
+            other.execute("ROLLBACK")
+            history_store._UNUSABLE_UNTIL[tmp_path / HISTORY_FILE] = 0.0
+            site.send(*updates_at(site, START + 900, first=5))
+            with pytest.raises(LogUnavailable, match="can be used again"):
+                _step_to_the_end(server)
+    after = site.run()
+    assert [readings_in(counted) for counted in bins_of(site)] == [40, 80, 40, 40]
+    undisturbed = site_in(tmp_path / "undisturbed")
+    undisturbed.send(*updates_at(undisturbed, START, START + 300))
+    undisturbed.run()
+    later = updates_at(undisturbed, START + 310, START + 600, START + 900, first=3)
+    undisturbed.send(*later)
+    assert undisturbed.run() == after
 
 
 def test_small_bins_that_stay_lie_side_by_side_though_large_ones_between_them_are_removed(

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from shoal.errors import LogError, LogUnavailable
 from shoal.files import writing
+from shoal.telemetry.slow_files import noting_slowness
 from shoal.transports.base import (
     Headers,
     Positions,
@@ -193,7 +194,7 @@ class SqliteLog:
                 return
             # The version that SQLite gives counts the commits of others only.
             self._ended.clear()
-            with writing(db):
+            with noting_slowness(self._path), writing(db):
                 now_ms = log_time_ms(db, time.time) if self._clock is None else int(now_s * 1000)
                 self._store(db, now_ms, sweep)
                 release_free_pages(db)
