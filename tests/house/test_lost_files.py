@@ -325,7 +325,11 @@ def check(outcome: str, run: Callable[[], object]) -> None:
 @pytest.mark.parametrize("harm", [damage, remove])
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.path.rsplit("/", 1)[-1])
 def test_a_lost_file_costs_what_is_documented(
-    file: File, harm: Callable[[Path], None], stopped: tuple[Path, bytes], tmp_path: Path
+    file: File,
+    harm: Callable[[Path], None],
+    stopped: tuple[Path, bytes],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     folder, model = stopped
     copy = tmp_path / "copy"
@@ -334,6 +338,8 @@ def test_a_lost_file_costs_what_is_documented(
     outcome = file.damaged if harm is damage else file.absent
     federation = copy / "federation.toml"
     check(outcome.client, lambda: run_client(federation))
+    is_new_log = file.path == "federation.db" and harm is remove
+    assert ("federation_log_recreated" in caplog.messages) == is_new_log
 
     def the_same_model() -> None:
         assert model_of(federation) == model
