@@ -3,9 +3,9 @@ certificate."""
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
+from tests.certificates import authority, signed
 from tests.kafka_broker import Broker
 
 ADMIN = "admin"
@@ -28,27 +28,6 @@ ssl.truststore.location={folder}/authority.crt
 """
 
 
-def authority(folder: Path, name: str) -> Path:
-    """A certificate authority: NAME.crt and NAME.key in `folder`; the certificate's path."""
-    openssl(
-        folder,
-        f"req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={name} -keyout {name}.key -out"
-        f" {name}.crt",
-    )
-    return folder / f"{name}.crt"
-
-
-def signed(folder: Path, name: str, names: str) -> None:
-    """NAME.crt and NAME.key in `folder`, vouched for by the `authority` there; `names` is an
-    openssl extension."""
-    openssl(
-        folder, f"req -newkey rsa:2048 -nodes -subj /CN={name} -keyout {name}.key -out {name}.csr"
-    )
-    (folder / "names").write_text(names, encoding="utf-8")
-    signing = "-CA authority.crt -CAkey authority.key -CAcreateserial -days 2 -extfile names"
-    openssl(folder, f"x509 -req -in {name}.csr {signing} -out {name}.crt")
-
-
 def secure_broker(folder: Path, further: str = "") -> Broker:
     """Start one; `authority.crt` in `folder` vouches for it. `further`: lines that win over those
     above."""
@@ -59,7 +38,3 @@ def secure_broker(folder: Path, further: str = "") -> Broker:
     more = PROPERTIES.format(admin=ADMIN, password=ADMIN_PASSWORD, folder=folder) + further
     scram = f"SCRAM-SHA-512=[name={ADMIN},password={ADMIN_PASSWORD}]"
     return Broker(folder, more, ["--add-scram", scram])
-
-
-def openssl(folder: Path, words: str) -> None:
-    subprocess.run(["openssl", *words.split()], cwd=folder, check=True, capture_output=True)

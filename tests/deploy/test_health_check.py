@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from tests.certificates import self_signed
+
 HEALTH_CHECK = Path(__file__).parent.parent.parent / "deploy" / "health_check.py"
 
 
@@ -71,27 +73,7 @@ def test_it_sends_the_token_where_the_server_needs_one(port: int, tmp_path: Path
 
 
 def test_it_connects_by_tls_where_the_server_has_a_certificate(tmp_path: Path) -> None:
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-    ]
-    command += [
-        "-keyout",
-        "key.pem",
-        "-out",
-        "certificate.pem",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=shoal.example",
-    ]
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    self_signed(tmp_path, "shoal.example")
     web = HTTPServer(("127.0.0.1", 0), Page)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "certificate.pem", tmp_path / "key.pem")

@@ -21,8 +21,8 @@ from shoal.protocol.messages import Update
 from shoal.transports import open_log
 from shoal.transports.base import beginning
 from tests.house.counting_federation import create, rooms, run
+from tests.house.lost_parts import STATES, lose
 from tests.house.small_federation import write_readings
-from tests.house.test_masked_losses import STATES
 
 CLIENT = "attic"
 WINDOW = 50
@@ -105,17 +105,7 @@ def moments(tmp_path_factory: pytest.TempPathFactory) -> Moments:
 
 def put(moments: Moments, states: Iterable[str]) -> None:
     """Put the folder into a state: each part kept, restored or deleted."""
-    folder = moments.file.parent
-    shutil.rmtree(folder)
-    shutil.copytree(moments.late, folder)
-    for part, state in zip(FILES, states, strict=True):
-        if state == "kept":
-            continue
-        for file in folder.glob(FILES[part]):
-            file.unlink()
-        if state == "copy":
-            for file in moments.early.glob(FILES[part]):
-                shutil.copy(file, folder / file.relative_to(moments.early))
+    lose(moments.file.parent, moments.early, moments.late, FILES, states)
 
 
 def check(moments: Moments, states: tuple[str, ...]) -> None:

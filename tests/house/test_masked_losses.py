@@ -21,6 +21,7 @@ from shoal.privacy.masked import Masked
 from shoal.privacy.masks import helper_public
 from shoal.protocol.masked import CloseRound, HelperSum, MaskedCounts, signed_counts, words_of
 from shoal.runtime.helper_state import make_helper_state
+from tests.house.lost_parts import STATES, lose
 from tests.house.masked_federation import MaskedFederation
 from tests.house.test_masked import decoded, publish
 
@@ -115,8 +116,6 @@ FILES = {
     "log": "federation.db*",
 }
 """the parts of a federation, and the files that hold each"""
-STATES = ("kept", "copy", "lost")
-"""what becomes of a part: nothing, restored from an older copy, deleted"""
 
 
 def is_beyond_telling(states: tuple[str, ...]) -> bool:
@@ -175,17 +174,7 @@ def moments(tmp_path_factory: pytest.TempPathFactory) -> Moments:
 
 def put(moments: Moments, states: Iterable[str]) -> None:
     """Put the folder into a state: each part kept, restored or deleted."""
-    folder = moments.federation.folder
-    shutil.rmtree(folder)
-    shutil.copytree(moments.late, folder)
-    for part, state in zip(FILES, states, strict=True):
-        if state == "kept":
-            continue
-        for file in folder.glob(FILES[part]):
-            file.unlink()
-        if state == "copy":
-            for file in moments.early.glob(FILES[part]):
-                shutil.copy(file, folder / file.relative_to(moments.early))
+    lose(moments.federation.folder, moments.early, moments.late, FILES, states)
 
 
 def check(moments: Moments, states: tuple[str, ...]) -> None:

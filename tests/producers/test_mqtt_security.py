@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import LogError, LogUnavailable, SettingsError
-from tests.kafka_security import authority, signed
+from tests.certificates import authority, signed
 from tests.mosquitto_broker import Mosquitto, Sensor
 from tests.producers.mqtt_ingest import IngestSite
 

@@ -32,10 +32,11 @@ from shoal.server_node.bootstrap import open_server
 from shoal.transports import open_log
 from shoal.transports.kafka.log import KafkaLog
 from shoal.transports.kafka.settings import KafkaSettings
+from tests.certificates import authority
 from tests.house.processes import Process
 from tests.house.small_federation import create_federation, write_federation
 from tests.kafka_broker import Broker
-from tests.kafka_security import ADMIN, ADMIN_PASSWORD, authority, secure_broker
+from tests.kafka_security import ADMIN, ADMIN_PASSWORD, secure_broker
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "security.md"
 WAIT_S = 120.0
