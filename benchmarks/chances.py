@@ -11,7 +11,7 @@ import click
 import numpy as np
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import out_option, table, write
+from benchmarks.results import out_option, quick_option, table, write
 from shoal.kernels.arrays import Floats
 from shoal.protocol.history import DAY_S, FINE_S, PLACES_S
 from shoal.server_node.history.cycles import cycles_of
@@ -33,7 +33,7 @@ CYCLES: Final = (0.05, 0.2)
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="Few series: shows that it runs; no figures to keep.")
+@quick_option("Few series")
 @out_option("chances")
 def main(quick: bool, out: Path) -> None:
     """Measure the chances that `shoal changes` and `shoal history cycles` state. A minute."""

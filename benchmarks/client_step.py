@@ -15,7 +15,7 @@ import click
 
 from benchmarks.forms import FORMS, use
 from benchmarks.machine import facts, one_line
-from benchmarks.results import out_option, rounded, table, write
+from benchmarks.results import out_option, quick_option, rounded, table, write
 from benchmarks.site import CASES, CLIENT, DIMENSIONS, Case, Site
 from shoal.client_nodes import intake
 from shoal.client_nodes.bootstrap import open_client
@@ -42,11 +42,7 @@ them"""
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option(
-    "--quick",
-    is_flag=True,
-    help="A short stream, in seconds: shows that it runs; no figures to keep.",
-)
+@quick_option("A short stream, in seconds")
 @out_option("client_step")
 def main(quick: bool, out: Path) -> None:
     """Drive a client node in this process over readings of 16 features with formal privacy. About

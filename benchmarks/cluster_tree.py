@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # i
 
 from benchmarks.forms import FORMS, use
 from benchmarks.machine import facts, one_line
-from benchmarks.results import out_option, rounded, spread, table, write
+from benchmarks.results import out_option, quick_option, rounded, spread, table, write
 from shoal import ClusterTree
 from shoal.kernels.arrays import Floats
 from shoal.kernels.forms import AUTO, COMPILED, NUMPY, VARIABLE
@@ -107,9 +107,7 @@ def first_rows(folder: Path, n: int, processes: int) -> dict[str, dict[str, floa
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option(
-    "--quick", is_flag=True, help="Few rows, in seconds: shows that it runs; no figures to keep."
-)
+@quick_option("Few rows, in seconds")
 @out_option("cluster_tree")
 def main(quick: bool, out: Path) -> None:
     """Measure ClusterTree beside MiniBatchKMeans and HDBSCAN on six features. A full run takes a

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import out_option, rounded, table, write
+from benchmarks.results import out_option, quick_option, rounded, table, write
 from benchmarks.streams import Blobs
 from shoal.client_nodes.bootstrap import open_client
 from shoal.config.settings import load_config
@@ -50,7 +50,7 @@ TABLES_SHOWN = 6
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="A short stream: no figures to keep.")
+@quick_option("A short stream")
 @click.option(
     "--readings",
     type=click.IntRange(200),

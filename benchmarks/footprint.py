@@ -15,7 +15,7 @@ import click
 from benchmarks.installation import install, weigh
 from benchmarks.machine import facts, one_line
 from benchmarks.process import MIB, ClientProcess
-from benchmarks.results import out_option, rounded, table, write
+from benchmarks.results import out_option, quick_option, rounded, table, write
 from benchmarks.site import CASES, CLIENT, DIMENSIONS, Case, Site
 from shoal.kernels.forms import AUTO, VARIABLE
 
@@ -38,11 +38,7 @@ STAGES = 5
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option(
-    "--quick",
-    is_flag=True,
-    help="A short stream, in seconds: shows that it runs; no figures to keep.",
-)
+@quick_option("A short stream, in seconds")
 @click.option(
     "--install",
     "fresh",

@@ -14,7 +14,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # it has no types
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import out_option, table, write
+from benchmarks.results import out_option, quick_option, table, write
 from reproduction.experiment import scores
 from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.registry import streaming_algorithm
@@ -223,9 +223,7 @@ def _markdown(measured: list[dict[str, Any]], made_by: str, machine: dict[str, A
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option(
-    "--quick", is_flag=True, help="One family and one seed: shows that it runs; no figures to keep."
-)
+@quick_option("One family and one seed")
 @out_option("from_counts")
 def main(quick: bool, out: Path) -> None:
     """Measure cluster_tree on rows made from private counts, on noisy rows, and without noise."""

@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # i
 
 from benchmarks.machine import facts, one_line
 from benchmarks.privacy.families import families
-from benchmarks.results import out_option, table, write
+from benchmarks.results import out_option, quick_option, table, write
 from benchmarks.steadiness.streams import changing, stationary
 from shoal.estimators.cluster_tree import ClusterTree
 from shoal.estimators.fcac import FCAC
@@ -139,9 +139,7 @@ def markdown(result: dict[str, Any]) -> str:
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option(
-    "--quick", is_flag=True, help="One short stream of each kind and one seed; no figures to keep."
-)
+@quick_option("One short stream of each kind and one seed")
 @click.option(
     "--choosing",
     is_flag=True,

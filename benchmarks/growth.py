@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.grown_federation import CONTRIBUTE_READINGS, Size
 from benchmarks.machine import facts, one_line
 from benchmarks.process import ONE_THREAD
-from benchmarks.results import rounded, table, write
+from benchmarks.results import quick_option, rounded, table, write
 
 FITTED = 3
 """number of sizes, the largest, that slopes are computed from: what a process takes at its start
@@ -93,9 +93,7 @@ QUICK_READINGS = 1_500
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option(
-    "--quick", is_flag=True, help="Small sizes, in seconds: shows that it runs; no figures to keep."
-)
+@quick_option("Small sizes, in seconds")
 @click.option(
     "--long", "longer", is_flag=True, help="Largest sizes too, as 10^8 readings. Half an hour more."
 )

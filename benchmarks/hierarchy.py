@@ -28,7 +28,7 @@ import numpy as np
 from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import out_option, table, write
+from benchmarks.results import out_option, quick_option, table, write
 from shoal.algorithms.fcac import FCAC, NODES_MAX
 from shoal.algorithms.fcac.ca_plus import FcacAggregator
 from shoal.algorithms.streaming import Contribution, ServerHalf
@@ -169,7 +169,7 @@ def _key(contribution: Contribution) -> bytes:
     help="Folder of the data sets, NAME.csv.gz.",
 )
 @click.option("--seeds", default=SEEDS, show_default=True, help="Runs of each federation.")
-@click.option("--quick", is_flag=True, help="One stream and two seeds, to see that it runs.")
+@quick_option("One stream and two seeds")
 @out_option("hierarchy")
 def main(data: Path, seeds: int, quick: bool, out: Path) -> None:
     """Compare FCAC in one flat federation with FCAC on two levels. About a minute."""

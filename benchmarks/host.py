@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.machine import facts, one_line
 from benchmarks.process import ONE_THREAD, footprint_of
-from benchmarks.results import out_option, rounded, table, write
+from benchmarks.results import out_option, quick_option, rounded, table, write
 from shoal.protocol.readings import Reading
 from shoal.runtime.site_readings import SiteReadings, TakenIn
 from shoal.transports import open_log
@@ -36,7 +36,7 @@ FEW = 100
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="Few devices, in seconds: no figures to keep.")
+@quick_option("Few devices, in seconds")
 @click.option("--devices", type=click.IntRange(1), default=1000, show_default=True)
 @click.option("--seconds", type=click.IntRange(1), default=40, show_default=True)
 @out_option("host")

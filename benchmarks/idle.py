@@ -16,7 +16,7 @@ import click
 
 from benchmarks.machine import facts, one_line
 from benchmarks.process import ONE_THREAD, footprint_of
-from benchmarks.results import out_option, rounded, table, write
+from benchmarks.results import out_option, quick_option, rounded, table, write
 from shoal.server_node.lease import RECORD_S
 
 DAY_S = 86_400
@@ -79,7 +79,7 @@ def _field(file: Path, name: str) -> int:
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="Five seconds: no figures to keep.")
+@quick_option("Five seconds")
 @click.option(
     "--seconds", type=click.IntRange(1), default=60, show_default=True, help="How long to measure."
 )

@@ -18,7 +18,7 @@ from typing import Any, Final
 import click
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import out_option, table, write
+from benchmarks.results import out_option, quick_option, table, write
 from shoal.config.settings import load_config
 from shoal.helper_node.bootstrap import open_helper
 from shoal.privacy.masks import helper_public
@@ -207,7 +207,7 @@ def markdown(result: dict[str, Any]) -> str:
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="A hundredth of the records; no figures to keep.")
+@quick_option("A hundredth of the records")
 @out_option("junk")
 def main(quick: bool, out: Path) -> None:
     """Measure how long junk delays what is honest."""

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # i
 from benchmarks.forms import FORMS, use
 from benchmarks.machine import facts, one_line
 from benchmarks.privacy.counting import WINDOW
-from benchmarks.results import out_option, rounded, table, write
+from benchmarks.results import out_option, quick_option, rounded, table, write
 from shoal.algorithms.density_tree import DENSITY_TREE
 from shoal.algorithms.density_tree.server import DensityTreeServer
 from shoal.algorithms.fcac import CAEFC, CAPlus
@@ -316,9 +316,7 @@ def summary(pairs: list[dict[str, Any]]) -> list[list[str]]:
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option(
-    "--quick", is_flag=True, help="Few turns, in seconds: shows that it runs; no figures to keep."
-)
+@quick_option("Few turns, in seconds")
 @out_option("kernel_pairs")
 def main(quick: bool, out: Path) -> None:
     """Measure each compiled kernel beside its NumPy form. A full run takes about five minutes."""

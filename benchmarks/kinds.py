@@ -21,7 +21,7 @@ from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # it has no types
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import out_option, table, write
+from benchmarks.results import out_option, quick_option, table, write
 from shoal.estimators.cluster_tree import ClusterTree
 from shoal.estimators.fcac import FCAC
 from shoal.kernels.arrays import Floats, Ints
@@ -237,9 +237,7 @@ def markdown(result: dict[str, Any]) -> str:
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option(
-    "--quick", is_flag=True, help="One short stream of each kind and one seed; no figures to keep."
-)
+@quick_option("One short stream of each kind and one seed")
 @click.option(
     "--choosing",
     is_flag=True,

@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.forms import use
 from benchmarks.machine import facts, one_line
-from benchmarks.results import out_option, rounded, spread, table, write
+from benchmarks.results import out_option, quick_option, rounded, spread, table, write
 from shoal.kernels.forms import COMPILED, NUMPY
 from shoal.privacy import Bounds, load_mode
 from shoal.privacy.count_noise import count_noise
@@ -28,9 +28,7 @@ FORMS = (NUMPY, COMPILED)
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option(
-    "--quick", is_flag=True, help="Few turns, in seconds: shows that it runs; no figures to keep."
-)
+@quick_option("Few turns, in seconds")
 @out_option("noise")
 def main(quick: bool, out: Path) -> None:
     """Measure the noise of the mode `formal`, and of counts. A quarter of a minute."""

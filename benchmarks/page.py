@@ -22,7 +22,7 @@ import numpy as np
 from prometheus_client import CollectorRegistry
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import out_option, rounded, spread, table, write
+from benchmarks.results import out_option, quick_option, rounded, spread, table, write
 from shoal.config.contract import Contract
 from shoal.config.resolved import resolve
 from shoal.protocol.history import COARSE_S, FINE_S, HistoryBin, HistoryNames
@@ -131,9 +131,7 @@ INTERACTIONS: Final[dict[str, Callable[[Tab, int], None]]] = {
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option(
-    "--quick", is_flag=True, help="Few turns, in seconds: shows that it runs; no figures to keep."
-)
+@quick_option("Few turns, in seconds")
 @out_option("page")
 def main(quick: bool, out: Path) -> None:
     """Measure interactions with the live page in Chromium, about half a minute; without Chromium

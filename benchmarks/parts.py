@@ -15,7 +15,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # it has no types
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import out_option, rounded, table, write
+from benchmarks.results import out_option, quick_option, rounded, table, write
 from benchmarks.sensor_options import scaled
 from benchmarks.steadiness.sensors import SENSORS, Table, read
 from shoal import ClusterTree
@@ -130,9 +130,7 @@ def measured(rows: Floats) -> dict[str, Any]:
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder of the files. [default: SHOAL_DATA]",
 )
-@click.option(
-    "--quick", is_flag=True, help="One file, few readings: shows that it runs; no figures to keep."
-)
+@quick_option("One file, few readings")
 @out_option("parts")
 def main(data: Path | None, quick: bool, out: Path) -> None:
     """Measure how steady the parts of cluster_tree are on sensor streams, all of whose nodes count

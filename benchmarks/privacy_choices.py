@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # i
 from benchmarks.machine import facts, one_line
 from benchmarks.privacy.counting import learn
 from benchmarks.privacy.families import CLIENTS, READINGS, Stream, families
-from benchmarks.results import out_option, table, write
+from benchmarks.results import out_option, quick_option, table, write
 from reproduction.experiment import scores
 from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.registry import load_algorithm, rounds_algorithm
@@ -172,11 +172,7 @@ def _table(cells: list[dict[str, Any]]) -> str:
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option(
-    "--quick",
-    is_flag=True,
-    help="One short stream and one seed: shows that it runs; no figures to keep.",
-)
+@quick_option("One short stream and one seed")
 @out_option("privacy_choices")
 def main(quick: bool, out: Path) -> None:
     """Measure what is found from rows drawn from private counts, and with a user as the privacy

@@ -17,7 +17,7 @@ from typing import Any, Final
 import click
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import out_option, rounded, table, write
+from benchmarks.results import out_option, quick_option, rounded, table, write
 from deploy.kafka.broker import what_is_missing
 from shoal.config.resolved import resolve
 from shoal.server_node.replicas.region_model import RegionModel, absorb
@@ -188,11 +188,7 @@ def absorbing(region: Region) -> dict[str, Any]:
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option(
-    "--quick",
-    is_flag=True,
-    help="Two regions and one kill: shows that it runs; no figures to keep.",
-)
+@quick_option("Two regions and one kill")
 @click.option("--bootstrap", help="host:port of a broker. [default: one is started]")
 @click.option("--seed", default=1, show_default=True, help="Decides which replicas are killed.")
 @out_option("regions")

@@ -23,7 +23,7 @@ from pyarrow import parquet
 
 from benchmarks.machine import facts, one_line
 from benchmarks.process import MIB, ONE_THREAD
-from benchmarks.results import out_option, rounded, table, write
+from benchmarks.results import out_option, quick_option, rounded, table, write
 from benchmarks.streams import Blobs
 
 DIMENSIONS = 16
@@ -77,11 +77,7 @@ QUICK = (Case(20, 100, "local", 1), Case(40, 50, "local", 2, rounds=True, served
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option(
-    "--quick",
-    is_flag=True,
-    help="Small replays, in seconds: shows that it runs; no figures to keep.",
-)
+@quick_option("Small replays, in seconds")
 @out_option("replay")
 def main(quick: bool, out: Path) -> None:
     """Replay made-up readings with formal privacy, and FCAC, on the engines that are there. About

@@ -21,7 +21,7 @@ import click
 
 from benchmarks.grown_federation import Size, absorbed_by, opened, stepped_s, steps
 from benchmarks.machine import facts, one_line
-from benchmarks.results import out_option, rounded, table, write
+from benchmarks.results import out_option, quick_option, rounded, table, write
 from shoal.config.settings import Config
 from shoal.kernels.forms import PROCESS
 from shoal.protocol.messages import Update
@@ -109,9 +109,7 @@ def _until_all_is_there(opening: AbstractContextManager[ServerNode], absorbed: i
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option(
-    "--quick", is_flag=True, help="20 and 40 clients: shows that it runs; no figures to keep."
-)
+@quick_option("20 and 40 clients")
 @out_option("restarts")
 def main(quick: bool, out: Path) -> None:
     """Measure restarts and rebuilds of servers with up to 10 000 clients, in two minutes."""

@@ -24,6 +24,13 @@ def out_option(name: str) -> Callable[[Command], Command]:
     )
 
 
+def quick_option(what: str) -> Callable[[Command], Command]:
+    """The option that runs a small part of a benchmark, `what` of it, for the tests."""
+    return click.option(
+        "--quick", is_flag=True, help=f"{what}: shows that it runs; no figures to keep."
+    )
+
+
 def spread(figures: Sequence[float]) -> dict[str, float]:
     """Median and range of repeated measurements."""
     return {"median": median(figures), "low": min(figures), "high": max(figures)}

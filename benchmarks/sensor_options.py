@@ -16,7 +16,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # it has no types
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import out_option, rounded, table, write
+from benchmarks.results import out_option, quick_option, rounded, table, write
 from benchmarks.steadiness.sensors import Table, read
 from shoal import FCAC, ClusterTree, DensityTree, FederatedGMM, FederatedKMeans
 from shoal.estimators.states import States
@@ -128,9 +128,7 @@ def measured(rows: Floats, choice: Choice) -> dict[str, Any]:
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder of the files. [default: SHOAL_DATA]",
 )
-@click.option(
-    "--quick", is_flag=True, help="Few readings and files: shows that it runs; no figures to keep."
-)
+@quick_option("Few readings and files")
 @out_option("sensor_options")
 def main(data: Path | None, quick: bool, out: Path) -> None:
     """Count the clusters of sensor files by algorithm and option, from the first 8 000 readings of

@@ -12,7 +12,7 @@ import click
 import numpy as np
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import out_option, table, write
+from benchmarks.results import out_option, quick_option, table, write
 from benchmarks.states_streams import CLIENTS, FEATURES, NULLS, autoregressive, dwells, levels, null
 from benchmarks.steadiness.sensors import SENSORS, read
 from shoal.algorithms.states.client_half import StatesClient
@@ -355,11 +355,7 @@ def markdown(result: dict[str, Any]) -> str:
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option(
-    "--quick",
-    is_flag=True,
-    help="One seed and one sensor at most: shows that it runs; no figures to keep.",
-)
+@quick_option("One seed and one sensor at most")
 @click.option(
     "--data",
     type=click.Path(path_type=Path, exists=True, file_okay=False),

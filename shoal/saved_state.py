@@ -412,7 +412,7 @@ def _copy_by(rule: Rule) -> Copy | None:
 
 
 def _rule_of(annotation: Any) -> Rule:
-    """Raises `TypeError` for an annotation that says nothing about a saved value."""
+    """Raises `TypeError` for an annotation that does not describe a saved value."""
     origin = get_origin(annotation)
     arguments = get_args(annotation)
     if origin is Annotated:
@@ -429,7 +429,7 @@ def _rule_of(annotation: Any) -> Rule:
         return _Part(annotation)
     if annotation in PLAIN:
         return PLAIN[annotation]
-    raise TypeError(f"{annotation!r} says nothing about the value of a saved state")
+    raise TypeError(f"{annotation!r} does not describe the value of a saved state")
 
 
 def _entry(state: Mapping[str, Any], name: str) -> Any:

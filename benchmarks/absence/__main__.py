@@ -19,7 +19,7 @@ from benchmarks.absence.federation import run
 from benchmarks.absence.judge import Judged, judge
 from benchmarks.absence.streams import Stream, bent, day, daynew, merge, new, office
 from benchmarks.machine import facts, one_line
-from benchmarks.results import out_option, table, write
+from benchmarks.results import out_option, quick_option, table, write
 
 EPSILON: Final = 4.0
 CHOOSING: Final = 0
@@ -122,7 +122,7 @@ def markdown(result: dict[str, Any]) -> str:
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="The office once at two delays; no figures to keep.")
+@quick_option("The office once at two delays")
 @click.option(
     "--choosing",
     is_flag=True,

@@ -22,7 +22,7 @@ from benchmarks.history.steps import (
 )
 from benchmarks.history.year import measured_year
 from benchmarks.machine import facts, one_line
-from benchmarks.results import out_option, rounded, table, write
+from benchmarks.results import out_option, quick_option, rounded, table, write
 from shoal.protocol.history import BINS_KEPT, COARSE_S
 
 GOALS: Final = {"file_mib": 20.0, "added_mib": 10.0, "ms": 1.0, "ms_of_update": 1.0}
@@ -31,11 +31,7 @@ of one update"""
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option(
-    "--quick",
-    is_flag=True,
-    help="Few bins and steps, in seconds: shows that it runs; no figures to keep.",
-)
+@quick_option("Few bins and steps, in seconds")
 @out_option("history")
 def main(quick: bool, out: Path) -> None:
     """Measure what history and page cost a server. Linux; a full run takes about five minutes."""

@@ -26,18 +26,14 @@ from benchmarks.path.settings import (
     Extent,
     write_stream,
 )
-from benchmarks.results import out_option, rounded, write
+from benchmarks.results import out_option, quick_option, rounded, write
 from deploy.kafka.broker import what_is_missing
 
 PACKAGES = ("shoal", "numpy", "msgpack", "kafka-python")
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option(
-    "--quick",
-    is_flag=True,
-    help="Few readings, in seconds: shows that it runs; no figures to keep.",
-)
+@quick_option("Few readings, in seconds")
 @click.option(
     "--log",
     "kinds",

@@ -31,7 +31,7 @@ from benchmarks.privacy.learners import (
 )
 from benchmarks.privacy.page import markdown
 from benchmarks.privacy.sensors import sensors
-from benchmarks.results import out_option, write
+from benchmarks.results import out_option, quick_option, write
 
 CHOOSING = (100, 101, 102, 103, 104, 105, 106, 107, 108)
 """seeds on which options and rules were chosen"""
@@ -43,11 +43,7 @@ QUICK = ("blobs d=2", "moons d=2")
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option(
-    "--quick",
-    is_flag=True,
-    help="Two short streams, two epsilons: shows that it runs; no figures to keep.",
-)
+@quick_option("Two short streams, two epsilons")
 @click.option(
     "--choosing", is_flag=True, help="The seeds for choosing instead of those for reporting."
 )

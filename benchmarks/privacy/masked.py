@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # i
 
 from benchmarks.machine import facts, one_line
 from benchmarks.privacy.masked_cost import costs
-from benchmarks.results import out_option, table, write
+from benchmarks.results import out_option, quick_option, table, write
 from benchmarks.steadiness.streams import centres_apart
 from shoal.kernels.arrays import Floats, Ints
 from shoal.simulation.counting import CountingFederation, WindowFederation
@@ -213,9 +213,7 @@ def judged(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @click.command()
-@click.option(
-    "--quick", is_flag=True, help="Few windows of few clients, one seed: shows that it runs."
-)
+@quick_option("Few windows of few clients, one seed")
 @click.option(
     "--choosing", is_flag=True, help="What `shoal check` advises by, on the seeds for choosing."
 )

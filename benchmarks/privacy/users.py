@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # i
 
 from benchmarks.machine import facts, one_line
 from benchmarks.privacy.masked import CHOOSING, REPORTING, Clusters, Scheme
-from benchmarks.results import out_option, table, write
+from benchmarks.results import out_option, quick_option, table, write
 from shoal.algorithms.density_tree import DENSITY_TREE
 from shoal.algorithms.streaming import Contribution
 from shoal.privacy.count_noise import CountMechanism, count_noise
@@ -167,7 +167,7 @@ def text_of(cells: Sequence[dict[str, Any]], seeds: Sequence[int], machine: dict
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="One small federation: shows that it runs.")
+@quick_option("One small federation")
 @click.option(
     "--choosing", is_flag=True, help="What `shoal init` refuses by, on the seeds for choosing."
 )

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import table, write
+from benchmarks.results import quick_option, table, write
 from benchmarks.robustness.bridge import measured_bridges
 from benchmarks.robustness.federation import Federation, attacks, displacement, honest, split, start
 from shoal.algorithms.rounds.policies import Policy
@@ -129,9 +129,7 @@ def _bridge_table(cases: Sequence[Mapping[str, Any]]) -> str:
 
 
 @click.command()
-@click.option(
-    "--quick", is_flag=True, help="One seed and few rounds, in seconds: shows that it runs."
-)
+@quick_option("One seed and few rounds, in seconds")
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("benchmarks/results"), show_default=True
 )

@@ -20,7 +20,7 @@ import click
 import numpy as np
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import out_option, table, write
+from benchmarks.results import out_option, quick_option, table, write
 from benchmarks.robustness.bridge import BRIDGE_NODES, CLUSTERS, SPREAD
 from reproduction.experiment import scores
 from shoal.algorithms.counting import CountingAlgorithm
@@ -322,9 +322,7 @@ def markdown(measured: Mapping[str, Any]) -> str:
 
 
 @click.command()
-@click.option(
-    "--quick", is_flag=True, help="One seed, few updates, in seconds: shows that it runs."
-)
+@quick_option("One seed, few updates, in seconds")
 @click.option(
     "--first-seed",
     type=int,

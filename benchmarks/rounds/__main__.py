@@ -21,7 +21,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # it has no types
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import rounded, table, write
+from benchmarks.results import quick_option, rounded, table, write
 from benchmarks.rounds.answers import COMPILED_FORM, SHAPES, measured_answers, rows_and_params
 from benchmarks.rounds.live import measured_clients
 from benchmarks.rounds.memory import measured_memory
@@ -226,9 +226,7 @@ def _memory(measured: Mapping[str, Any]) -> str:
 
 
 @click.command()
-@click.option(
-    "--quick", is_flag=True, help="Few rows, in seconds: shows that it runs; no figures to keep."
-)
+@quick_option("Few rows, in seconds")
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("benchmarks/results"), show_default=True
 )

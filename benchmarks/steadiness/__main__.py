@@ -14,7 +14,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # it has no types
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import out_option, table, write
+from benchmarks.results import out_option, quick_option, table, write
 from benchmarks.steadiness import speed
 from benchmarks.steadiness.judge import STEP_ROWS, WARM_ROWS, Verdict, judge
 from benchmarks.steadiness.learners import OURS, PEERS, Peer
@@ -32,11 +32,7 @@ QUICK = ("blobs K=5 d=2", "births")
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option(
-    "--quick",
-    is_flag=True,
-    help="Two short streams and two peers: shows that it runs; no figures to keep.",
-)
+@quick_option("Two short streams and two peers")
 @click.option(
     "--choosing", is_flag=True, help="The seeds for choosing instead of those for reporting."
 )

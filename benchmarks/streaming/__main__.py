@@ -16,7 +16,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # it has no types
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import out_option, rounded, spread, table, write
+from benchmarks.results import out_option, quick_option, rounded, spread, table, write
 from benchmarks.streaming.goals import WIDE, goal_table, judged
 from benchmarks.streaming.learners import (
     DBSTREAM_PEER,
@@ -78,11 +78,7 @@ class Cell(NamedTuple):
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option(
-    "--quick",
-    is_flag=True,
-    help="Small streams, in seconds: shows that it runs; no figures to keep.",
-)
+@quick_option("Small streams, in seconds")
 @click.option(
     "--d",
     "widths",

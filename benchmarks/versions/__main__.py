@@ -15,7 +15,7 @@ import click
 
 from benchmarks.machine import facts, one_line
 from benchmarks.process import ONE_THREAD
-from benchmarks.results import out_option, rounded, spread, table, write
+from benchmarks.results import out_option, quick_option, rounded, spread, table, write
 from benchmarks.versions import work
 from shoal.kernels.forms import COMPILED, NUMPY
 
@@ -55,9 +55,7 @@ PATH_KERNELS = COMPILED if find_spec("numba") else NUMPY
     "--readings", default=100_000, show_default=True, help="Of the path from a file, in each turn."
 )
 @click.option("--turns", default=7, show_default=True, help="Turns of both versions.")
-@click.option(
-    "--quick", is_flag=True, help="Few updates, in seconds: shows that it runs; no figures to keep."
-)
+@quick_option("Few updates, in seconds")
 @out_option("versions")
 def main(reference: Path, updates: int, readings: int, turns: int, quick: bool, out: Path) -> None:
     """Compare this version with the one in REFERENCE, a checkout such as `git worktree add` makes.
