@@ -164,10 +164,13 @@ class WaitingUpdates:
         self._circular = circular
         self._updates: list[WaitingUpdate] = []
         self._coordinates = 0
+        self._sampled: tuple[int, tuple[Sample, Floats]] | None = None
+        """most points of an update, and the sample of these of all updates that wait"""
 
     def add(self, update: WaitingUpdate) -> bool:
         """Keep an update. True once those that wait should be taken."""
         self._updates.append(update)
+        self._sampled = None
         self._coordinates += update.points.size
         return self._coordinates >= COORDINATES_MAX or len(self._updates) >= UPDATES_MAX
 
@@ -177,6 +180,7 @@ class WaitingUpdates:
             update if len(update.weights) else update._replace(points=points, weights=weights)
             for update in self._updates
         ]
+        self._sampled = None
 
     def take(
         self,
@@ -192,10 +196,11 @@ class WaitingUpdates:
         points, or no positive weight.
         """
         updates = self._updates
-        self.clear()
         if not updates:
             return None
-        return attributed(updates, predict, of_number, points_max, self._circular)
+        sampled_points = self._sample(points_max)
+        self.clear()
+        return attributed(updates, sampled_points, predict, of_number, self._circular)
 
     def timed_points(self, after: int, points_max: int) -> TimedPoints | None:
         """Points of the updates with a number above `after`, at most `points_max` of each; None
@@ -205,7 +210,11 @@ class WaitingUpdates:
         ]
         if not updates:
             return None
-        sample, points = _sampled_points(updates, points_max)
+        # Mostly these are all: then the same sample is attributed to clusters.
+        if len(updates) == len(self._updates):
+            sample, points = self._sample(points_max)
+        else:
+            sample, points = sampled_points_of(updates, points_max)
         weight = np.bincount(sample.update, weights=sample.weight, minlength=len(updates))
         readings = np.array([update.readings for update in updates], dtype=np.float64)
         # Of an update without a positive weight nothing says where its readings lay.
@@ -220,10 +229,17 @@ class WaitingUpdates:
             max(update.number for update in updates),
         )
 
+    def _sample(self, points_max: int) -> tuple[Sample, Floats]:
+        """The sample of all updates that wait: see `sampled_points_of`."""
+        if self._sampled is None or self._sampled[0] != points_max:
+            self._sampled = (points_max, sampled_points_of(self._updates, points_max))
+        return self._sampled[1]
+
     def clear(self) -> None:
         """Drop them."""
         self._updates = []
         self._coordinates = 0
+        self._sampled = None
 
     @property
     def first_number(self) -> int | None:
@@ -250,15 +266,16 @@ class WaitingUpdates:
 
 def attributed(
     updates: Sequence[WaitingUpdate],
+    sampled_points: tuple[Sample, Floats],
     predict: Callable[[Floats], Ints],
     of_number: Mapping[int, int],
-    points_max: int,
     circular: Sequence[int] = (),
 ) -> Attribution:
-    """Attribute the readings of updates to clusters: see `WaitingUpdates.take`."""
+    """Attribute the readings of updates to clusters by a sample of their points: see
+    `WaitingUpdates.take` and `sampled_points_of`."""
     counts = [(update.number, update.readings) for update in updates]
     numbers, claimed = np.array(counts, dtype=np.int64).T
-    sample, points = _sampled_points(updates, points_max)
+    sample, points = sampled_points
     identities = np.full(len(sample.place), NO_CLUSTER, dtype=np.int64)
     if len(identities):
         clusters = predict(points)
@@ -272,7 +289,7 @@ def attributed(
     return spread(updates, numbers, names, readings)._replace(placed=placed)
 
 
-def _sampled_points(updates: Sequence[WaitingUpdate], points_max: int) -> tuple[Sample, Floats]:
+def sampled_points_of(updates: Sequence[WaitingUpdate], points_max: int) -> tuple[Sample, Floats]:
     """Sample of at most `points_max` points of each update, and where they lie (m, d)."""
     updates = [
         _ordered(update) if len(update.weights) > points_max else update for update in updates
@@ -419,6 +436,8 @@ def sampled(weights: Ints, points_of: Ints, numbers: Ints, points_max: int) -> S
     others all points, with their own weights.
     """
     update = np.repeat(np.arange(len(points_of)), points_of)
+    if (points_of <= points_max).all():
+        return Sample(np.arange(len(weights)), update, weights)
     ends = np.cumsum(points_of)
     reached = np.append(0, np.cumsum(weights))
     before = reached[ends - points_of]

@@ -9,7 +9,7 @@ the recorder share can be held by all three. The types are their own saved state
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Final, NamedTuple, Self
 
 import numpy as np
@@ -375,17 +375,27 @@ class Bin(SavedState):
         cells = self.cells
         if cells is not None:
             cells = cells.plus(summed.clients, summed.identities, summed.cells)
-        return replace(
-            self,
-            clusters=self.clusters.plus(summed.identities, summed.of_clusters),
-            clients=self.clients.plus(summed.clients, summed.of_clients),
-            cells=cells,
+        return Bin(
+            self.clusters.plus(summed.identities, summed.of_clusters),
+            self.clients.plus(summed.clients, summed.of_clients),
+            cells,
+            self.places,
+            self.updates,
+            self.placed_updates,
         )
 
     def plus_places(self, identities: Ints, sums: Ints) -> Bin:
         """This bin and sums (r, 1 + f + c) of `Places` by identity (r,), which may repeat."""
         assert self.places is not None
-        return replace(self, places=self.places.plus(identities, sums))
+        places = self.places.plus(identities, sums)
+        return Bin(
+            self.clusters,
+            self.clients,
+            self.cells,
+            places,
+            self.updates,
+            self.placed_updates,
+        )
 
     def carried(self, width_s: int, updates: int, over: bool) -> Bin:
         """What of it a message carries when the model has absorbed `updates`.

@@ -109,16 +109,14 @@ class NodeTimes:
         A node that is none any more leaves its readings to the nearest one: algorithms merge nodes
         that are near each other.
         """
-        times = _Times.none(len(view.nodes))
         newest = waiting.timed_points(self._upto_update, points_compared(view.nodes))
-        if len(view.nodes):
-            _, now, then = np.intersect1d(view.node_id, self._node, return_indices=True)
-            for values, known in zip(times, self._times, strict=True):
-                values[now] = known[then]
-            times = self._with_gone(times, before, view)
-            if newest is not None:
-                near = nearest_centres(newest.points, view.nodes)
-                times = times.with_more(near, _Times(newest.readings, newest.first, newest.last))
+        times = self._times
+        # Most updates change no node.
+        if not np.array_equal(view.node_id, self._node):
+            times = self._of_nodes(before, view)
+        if newest is not None and len(view.nodes):
+            near = nearest_centres(newest.points, view.nodes)
+            times = times.with_more(near, _Times(newest.readings, newest.first, newest.last))
         self._node = view.node_id.copy()
         self._times = times
         self._before = self._upto
@@ -127,16 +125,25 @@ class NodeTimes:
             upto = float(newest.last.max())
             self._upto = upto if self._upto is None else max(self._upto, upto)
 
-    def _with_gone(
-        self, times: _Times, before: ClusteringView | None, view: ClusteringView
-    ) -> _Times:
+    def _of_nodes(self, before: ClusteringView | None, view: ClusteringView) -> _Times:
         """The times of the nodes of a snapshot, with those of the nodes `before` that are none any
         more."""
+        times = _Times.none(len(view.nodes))
+        _, now, then = np.intersect1d(
+            view.node_id, self._node, assume_unique=True, return_indices=True
+        )
+        for values, before_values in zip(times, self._times, strict=True):
+            values[now] = before_values[then]
+        gone = self._times.readings > 0.0
+        gone[then] = False
+        if not len(view.nodes) or not gone.any():
+            return times
         # After a change of the contract a node may have other features.
         if before is None or before.nodes.shape[1] != view.nodes.shape[1]:
             return times
-        gone = ~np.isin(self._node, view.node_id) & (self._times.readings > 0.0)
-        _, place, known = np.intersect1d(before.node_id, self._node[gone], return_indices=True)
+        _, place, known = np.intersect1d(
+            before.node_id, self._node[gone], assume_unique=True, return_indices=True
+        )
         if not len(place):
             return times
         left = self._times.take(np.flatnonzero(gone)[known])

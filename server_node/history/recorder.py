@@ -178,6 +178,11 @@ class Recorder:
         # came after.
         newest = np.maximum.accumulate(np.maximum(starts, earliest))
         self._newest[width] = int(newest[-1])
+        # Of a single time nothing is sorted, as mostly one update has come.
+        if len(starts) == 1:
+            if starts[0] > newest[0] - BINS_KEPT[width] * width:
+                yield int(starts[0]), np.zeros(1, dtype=np.int64)
+            return
         kept = np.flatnonzero(starts > newest - BINS_KEPT[width] * width)
         # The parts of a bin one after the other, in the order in which they came.
         kept = kept[np.argsort(starts[kept], kind="stable")]

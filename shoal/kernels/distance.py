@@ -28,6 +28,9 @@ BLOCK_ELEMENTS: Final = 1 << 16
 FEW_FEATURES_BLOCK_ELEMENTS: Final = 1 << 14
 """fewer where distances cost little: blocks of this size reuse memory that is not returned to the
 system in between"""
+FEW_TERMS: Final = 1 << 12
+"""differences up to which the calls of NumPy take longer than the arithmetic: all features at once
+take a fifth of the time of one after the other"""
 NEAR: Final = 1e-4
 """share of the squared lengths below which a distance is computed from differences: its relative
 error stays 1e-11"""
@@ -62,6 +65,9 @@ def nearest_labels(rows: Floats, centres: Floats) -> Ints:
     """rows (n, d), centres (k, d) -> (n,) the centre of the least distance² that
     `squared_by_differences` gives, the lowest of a tie; faster than `nearest` while the rows are
     not far from 0, relative to their spread."""
+    if rows.size * len(centres) <= FEW_TERMS:
+        least: Ints = squared_by_differences(rows, centres).argmin(axis=1)
+        return least.astype(np.int64, copy=False)
     if rows.shape[1] <= FEW_FEATURES:
         relative = squared_by_differences(rows, centres).T
         margin = 0.0
@@ -192,6 +198,12 @@ def squared_by_differences(rows: Floats, centres: Floats) -> Floats:
     # The longer of the two is the last axis: otherwise NumPy would run many short loops.
     longer_last = len(rows) < len(centres)
     these, those = (rows, centres) if longer_last else (centres, rows)
+    if rows.size * len(centres) <= FEW_TERMS:
+        terms = np.empty((rows.shape[1], len(these), len(those)))
+        np.subtract(these.T[:, :, None], those.T[:, None, :], out=terms)
+        np.multiply(terms, terms, out=terms)
+        few = column_sums(terms.reshape(len(terms), -1)).reshape(terms.shape[1:])
+        return few if longer_last else few.T
     out = _gaps(these, those, 0, np.empty((len(these), len(those))))
     # A second array only where it is used: it is as large as the result.
     gap = np.empty_like(out) if rows.shape[1] > 1 else out

@@ -31,6 +31,7 @@ from shoal.server_node.history.attribution import (
     WaitingUpdate,
     WaitingUpdates,
     attributed,
+    sampled_points_of,
 )
 from shoal.server_node.history.bins import Bin, Places
 from shoal.server_node.history.recorder import OPEN_MAX, Recorder
@@ -62,7 +63,9 @@ def an_update(
 
 
 def counted(recorder: Recorder, *updates: WaitingUpdate) -> None:
-    recorder.count(attributed(updates, by_first_coordinate, OF_NUMBER, 128))
+    recorder.count(
+        attributed(updates, sampled_points_of(updates, 128), by_first_coordinate, OF_NUMBER)
+    )
 
 
 def placed(recorder: Recorder, updates: int) -> list[HistoryBin]:
@@ -189,7 +192,8 @@ def test_of_too_many_clusters_the_largest_stay_and_of_too_many_pairs_none() -> N
     recorder = a_recorder()
     most = PLACES_MAX // 2
     numbers = np.arange(PLACES_MAX // 2 + 3)
-    one = attributed([an_update(1, EVEN, [(0.1, 0.1)], [1.0])], by_first_coordinate, OF_NUMBER, 128)
+    update = [an_update(1, EVEN, [(0.1, 0.1)], [1.0])]
+    one = attributed(update, sampled_points_of(update, 128), by_first_coordinate, OF_NUMBER)
     assert one.placed is not None
     many = one.placed._replace(
         update=np.zeros(len(numbers), dtype=np.int64),
