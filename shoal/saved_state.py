@@ -33,9 +33,9 @@ other states, lists (`list[...]`) and mappings by text (`dict[str, ...]`) of the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, partial
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -72,10 +72,13 @@ class SavedState:
         if self.version is not None:
             entries["version"] = self.version
         entries |= identity
+        # A dataclass has its fields in their order, and nothing else.
+        entries |= vars(self)
         kind: Any = type(self)
         for name, copied in _copies_of(kind):
-            value = getattr(self, name)
-            entries[name] = value if copied is None or value is None else copied(value)
+            value = entries[name]
+            if value is not None:
+                entries[name] = copied(value)
         return entries
 
     @classmethod
@@ -389,12 +392,17 @@ on"""
 
 
 @cache
-def _copies_of(kind: Any) -> tuple[tuple[str, Copy | None], ...]:
-    """The fields of a type of saved state, and how their values are copied; None: not at all.
+def _copies_of(kind: Any) -> tuple[tuple[str, Copy], ...]:
+    """The fields of a type of saved state whose values are copied, and how.
 
     By the rules and not by the values: every step of a process saves its whole state.
     """
-    return tuple((name, _copy_by(rule)) for name, rule in _rules_of(kind).items())
+    copies = []
+    for name, rule in _rules_of(kind).items():
+        copied = _copy_by(rule)
+        if copied is not None:
+            copies.append((name, copied))
+    return tuple(copies)
 
 
 def _copy_by(rule: Rule) -> Copy | None:
@@ -406,9 +414,33 @@ def _copy_by(rule: Rule) -> Copy | None:
         return np.ndarray.copy
     if isinstance(rule, _Part):
         return SavedState.saved
-    if isinstance(rule, _List) and _copy_by(rule.rule) is None:
-        return list
-    return _plain
+    return _copy_of_several(rule)
+
+
+def _copy_of_several(rule: Rule) -> Copy:
+    """How a list or a mapping is copied."""
+    if isinstance(rule, Table | NamedFloats | NamedArrays):
+        return partial(_copied_mapping, np.ndarray.copy)
+    if not isinstance(rule, _List | _Dict):
+        return _plain
+    copied = _copy_by(rule.rule)
+    if copied is None:
+        return list if isinstance(rule, _List) else dict
+    if isinstance(rule.rule, _Optional):
+        copied = partial(_copied_unless_none, copied)
+    return partial(_copied_list if isinstance(rule, _List) else _copied_mapping, copied)
+
+
+def _copied_unless_none(copied: Copy, value: Any) -> Any:
+    return None if value is None else copied(value)
+
+
+def _copied_list(copied: Copy, values: Sequence[Any]) -> list[Any]:
+    return [copied(value) for value in values]
+
+
+def _copied_mapping(copied: Copy, values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: copied(value) for name, value in values.items()}
 
 
 def _rule_of(annotation: Any) -> Rule:
