@@ -17,7 +17,7 @@ from prometheus_client import Gauge
 from shoal.algorithms.view import ClusteringView
 from shoal.config.resolved import ResolvedContract
 from shoal.protocol.events import EVENT_KINDS
-from shoal.protocol.history import NO_CLUSTER, HistoryMessage, pairs
+from shoal.protocol.history import NO_CLUSTER, HistoryBin, HistoryMessage, pairs
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.rejected import REASONS
 from shoal.server_node.history.shares import newest_fine_bin
@@ -148,8 +148,10 @@ class ClusterMonitoring:
         """The bins that have changed with a snapshot: the newest one shows how much falls to no
         known cluster."""
         newest = newest_fine_bin(history)
-        if newest is None:
-            return
+        if newest is not None:
+            self._metrics.put_off.put("unknown", model, partial(self._show_unknown, model, newest))
+
+    def _show_unknown(self, model: str, newest: HistoryBin) -> None:
         counts = dict(pairs(newest.clusters))
         if total := sum(counts.values()):
             self._metrics.unknown_share.labels(model=model).set(counts.get(NO_CLUSTER, 0) / total)

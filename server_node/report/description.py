@@ -22,6 +22,7 @@ from shoal.config.contract import (
     Contract,
     Feature,
     category_text,
+    digits_shown,
     ends_text,
     names_without_units,
     range_text,
@@ -243,6 +244,10 @@ def _with_bounds(
 def _side_of(interval: Interval, feature: Feature) -> BoundSide | None:
     """The bound at which all of an interval lies, as far as its shown digits say."""
     if feature.kind != "number" or interval.beyond_bounds:
+        return None
+    # What is shown alike is less than a step apart; with most intervals no text has to be made.
+    apart = 2.0 * 10.0 ** -digits_shown(feature)
+    if interval.high - feature.low > apart and feature.high - interval.low > apart:
         return None
     ends = rounded((interval.low, interval.high), feature)
     if ends == rounded((feature.low, feature.low), feature):

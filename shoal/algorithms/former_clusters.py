@@ -75,7 +75,8 @@ def places_of(
     All at once, as every snapshot of a server asks for all of its clusters: they are rows of the
     same arrays. O(n * d).
     """
-    cluster = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(weights)))
+    parts = np.append(starts, len(weights))
+    cluster = np.repeat(np.arange(len(starts)), parts[1:] - parts[:-1])
     weight = np.maximum(weights, 0.0)
     has_weight = np.add.reduceat(weight, starts) > 0.0
     share = np.where(has_weight[cluster], weight, 1.0)
@@ -90,7 +91,7 @@ def places_of(
     between = np.square(_differences(means, mean[cluster], circular))
     variance = np.add.reduceat(share[:, None] * (variances + between), starts)
     variance = np.maximum(variance, LEAST_VARIANCE)
-    return [Place(*rows) for rows in zip(mean, variance, strict=True)]
+    return list(map(Place, mean, variance))
 
 
 def widths_apart(one: Place, other: Place, circular: Sequence[int] = ()) -> float:

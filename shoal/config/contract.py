@@ -619,7 +619,7 @@ def rounded(values: Sequence[float], feature: Feature) -> list[str]:
     nearest ones."""
     if feature.kind == "category":
         return [category_text(value, feature) for value in values]
-    digits = min(12, max(0, math.ceil(2 - math.log10(feature.high - feature.low))))
+    digits = digits_shown(feature)
     texts = []
     for value in values:
         # A value just below the period rounds to it, which is 0 again.
@@ -627,6 +627,11 @@ def rounded(values: Sequence[float], feature: Feature) -> list[str]:
         # Plus 0: a small negative number is shown as 0, not -0.
         texts.append(f"{round(shown, digits) + 0.0:.{digits}f}")
     return texts
+
+
+def digits_shown(feature: Feature) -> int:
+    """Decimal places to which values of a feature are shown."""
+    return min(12, max(0, math.ceil(2 - math.log10(feature.high - feature.low))))
 
 
 def within(value: float, feature: Feature) -> float:

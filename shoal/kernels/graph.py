@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 import numpy as np
@@ -42,8 +43,8 @@ def age_threshold(ages: Sequence[int], edge_factor: float) -> float | None:
         return None
     ordered = sorted(ages)
     middle = _median(ordered)
-    below = [age for age in ordered if age < middle]
-    above = [age for age in ordered if age > middle]
+    below = ordered[: bisect_left(ordered, middle)]
+    above = ordered[bisect_right(ordered, middle) :]
     if not below or not above:
         return None
     q1 = _median(below)

@@ -273,6 +273,14 @@ def _flaw(value: object, depth_left: int, stored: bool = False) -> str | None:
         # A list of flat values, as tables have for each row, needs no call.
         if type(inner) is list and depth_left > 1 and _FLAT.issuperset(map(type, inner)):
             continue
+        # Nor does a mapping of them, such as a cluster of a checkpoint.
+        if (
+            type(inner) is dict
+            and depth_left > 1
+            and _TEXT.issuperset(map(type, inner))
+            and _FLAT.issuperset(map(type, inner.values()))
+        ):
+            continue
         if not isinstance(inner, _NESTED):
             continue
         flaw = _flaw(inner, depth_left - 1, stored)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -155,9 +156,9 @@ class Lineage:
             return replace(self, clusters={**self.clusters, **changed})
         return self
 
-    @property
+    @cached_property
     def known(self) -> list[Cluster]:
-        """The known clusters by identity."""
+        """The known clusters by identity. One list for all who ask, as each snapshot asks often."""
         return [cluster for cluster in self.clusters.values() if cluster.known]
 
     @property

@@ -31,12 +31,14 @@ def places_of_groups(view: ClusteringView, groups: Groups) -> dict[int, Place]:
     # `clip`: beyond the last number is another one, and no error.
     of_groups = (numbers.take(at, mode="clip") == view.cluster).nonzero()[0]
     # The nodes of a cluster one after the other, in the order of the snapshot.
-    ordered = of_groups[np.argsort(view.cluster[of_groups], kind="stable")]
+    clusters = view.cluster[of_groups]
+    order = np.argsort(clusters, kind="stable")
+    ordered = of_groups[order]
     places = places_of(
         view.nodes[ordered],
         _node_variances(view)[ordered],
         view.mass[ordered],
-        view.cluster[ordered].searchsorted(numbers),
+        clusters[order].searchsorted(numbers),
     )
     return dict(zip(numbers.tolist(), places, strict=True))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import groupby, repeat
+from itertools import chain, groupby, repeat
 from typing import Annotated
 
 import numpy as np
@@ -44,6 +44,8 @@ class Edges:
         self._table: EdgeTable | None = None
         """edges of the first `_size` nodes; where it is set, it alone counts"""
         self._size = 0
+        self._listed: tuple[Ints, Ints] | None = None
+        """what `arrays` gives, as long as nothing has changed"""
         self.n_deleted = 0
         self.deleted_age_sum = 0
 
@@ -59,6 +61,7 @@ class Edges:
                 )
             ]
             self._table = None
+        self._listed = None
         return self._ages
 
     def table(self, capacity: int) -> EdgeTable:
@@ -82,6 +85,7 @@ class Edges:
     def resized(self, size: int) -> None:
         """A kernel has changed the table, and has left `size` nodes."""
         self._size = size
+        self._listed = None
 
     @property
     def mean_deleted_age(self) -> float:
@@ -105,10 +109,11 @@ class Edges:
 
     def increment_ages(self, node: int) -> None:
         """Increment the ages of all edges of `node` by 1 (eq. 25)."""
-        table = self.ages[node]
+        tables = self.ages
+        table = tables[node]
         for other in table:
             table[other] += 1
-            self.ages[other][node] += 1
+            tables[other][node] += 1
 
     def link(self, a: int, b: int) -> None:
         """Connect two nodes by an edge of age 1, or reset the age of their edge to 1 (eq. 26)."""
@@ -143,6 +148,14 @@ class Edges:
 
     def arrays(self) -> tuple[Ints, Ints]:
         """(e, 2) positions, the smaller first, in ascending order; (e,) ages."""
+        # A snapshot, its clusters and a checkpoint list the same edges, and to list them takes a
+        # hundred times as long as to copy them.
+        if self._listed is None:
+            self._listed = self._list()
+        edges, ages = self._listed
+        return edges.copy(), ages.copy()
+
+    def _list(self) -> tuple[Ints, Ints]:
         if self._table is not None:
             degrees, neighbours, ages = (part[: self._size] for part in self._table)
             there = np.arange(neighbours.shape[1]) < degrees[:, None]
@@ -153,12 +166,12 @@ class Edges:
             edges = edges[edges[:, 0] < edges[:, 1]]
             # As the form with dictionaries lists them, so that both forms save the same bytes.
             edges = edges[np.lexsort((edges[:, 1], edges[:, 0]))]
-            return edges[:, :2].copy(), edges[:, 2].copy()
+            return edges[:, :2], edges[:, 2]
         listed = sorted(
             (a, b, age) for a, table in enumerate(self._ages) for b, age in table.items() if a < b
         )
         table = np.array(listed, dtype=np.int64).reshape(-1, 3)
-        return table[:, :2].copy(), table[:, 2].copy()
+        return table[:, :2], table[:, 2]
 
     def components(self) -> Ints:
         """(k,) component of each node, numbered by first node; a node without edges is one
@@ -305,15 +318,15 @@ class Origins:
 
     def state(self) -> OriginsState:
         """The inputs of each node by client, and the queue."""
-        names = sorted({client for inputs in self._inputs for client in inputs})
+        names = sorted(set[str]().union(*self._inputs))
         index = {name: number for number, name in enumerate(names)}
         # A row for each node and client: up to 10^5, and they are saved each second.
         lengths = [len(inputs) for inputs in self._inputs]
         rows = np.empty((sum(lengths), 3), np.int64)
         rows[:, 0] = np.repeat(np.arange(len(lengths)), lengths)
-        clients = (index[client] for inputs in self._inputs for client in inputs)
+        clients = map(index.__getitem__, chain.from_iterable(self._inputs))
         rows[:, 1] = np.fromiter(clients, np.int64, len(rows))
-        counts = (count for inputs in self._inputs for count in inputs.values())
+        counts = chain.from_iterable(inputs.values() for inputs in self._inputs)
         rows[:, 2] = np.fromiter(counts, np.int64, len(rows))
         rows = rows[np.argsort(rows[:, 0] * len(names) + rows[:, 1])]
         queue = [client for client, inputs_left in self._queue for _ in range(inputs_left)]
@@ -338,6 +351,8 @@ def _most_tied(edges_to: Mapping[int, int]) -> int:
 
 def _owner(inputs: Mapping[str, int], share_max: float) -> str:
     """The client that has more than `share_max` of the inputs; empty: none has."""
+    most = max(inputs.values(), default=0)
+    if most <= share_max * sum(inputs.values()):
+        return ""
     # Ties by name, so that the answer does not depend on the order in which clients came.
-    client, most = max(inputs.items(), key=lambda item: (item[1], item[0]), default=("", 0))
-    return client if most > share_max * sum(inputs.values()) else ""
+    return max(client for client, count in inputs.items() if count == most)
