@@ -41,8 +41,8 @@ class Thresholds(NamedTuple):
     significance: float
     """squared difference of the means of both sides, in units of its sampling error"""
     short: float
-    """tiles in which a threshold of significance doubles: axes fitted to a short stream find more
-    than there is"""
+    """tiles in which a threshold of significance doubles, of a stream of one column: axes fitted to
+    a short stream find more than there is"""
     separation: float
     """squared difference of the means in units of the spread of quarters of a side, which is small
     where each side dwells at its mean"""

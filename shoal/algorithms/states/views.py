@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from shoal.algorithms.states.axes import Axes
+from shoal.algorithms.states.axes import RANK_MIN, Axes
 from shoal.algorithms.states.segments import Thresholds, states_of_tiles
 from shoal.algorithms.states.tiles import KERNEL_SETS, OVERLAP, TileFeatures
 from shoal.kernels.arrays import Floats, Ints
@@ -74,6 +74,10 @@ def _view(tiles: TileFeatures, kernels: int, with_level: bool, sureness: Surenes
     axes = Axes.of(features)
     on_axes = axes.project(features)
     thresholds = sureness.level if with_level else sureness.rhythm
+    # Axes are fitted to the features of all columns: the more columns, the more of what they find
+    # in a short stream is chance, until there are as many as components that are kept of it.
+    columns = min(tiles.level.shape[1], RANK_MIN)
+    thresholds = thresholds._replace(short=thresholds.short * columns)
     return View(axes, on_axes, states_of_tiles(on_axes, thresholds), with_level, kernels)
 
 
