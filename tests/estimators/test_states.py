@@ -234,22 +234,26 @@ def test_a_restored_model_continues_bit_for_bit(cut: int) -> None:
 
 def test_what_is_no_saved_state_is_refused() -> None:
     state = shoal.States().partial_fit(changing(3, 2_000)).state()
+    stream = state["streams"][""]
     with pytest.raises(shoal.NotFittedError):
         shoal.States().restore({}).predict([[0.0]])
     for name, value in {
-        "width": 0,
-        "names": "ab",
         "numbers": np.array([1]),
         "tiles_numbers": np.array([1]),
         "tiles_sums": np.zeros((1, 1), np.float32),
         "blocks_open": np.zeros((1, 2)),
+        "bounds": np.zeros((1, 2)),
+        "times": 3,
     }.items():
         with pytest.raises(InvalidState):
-            shoal.States().restore({**state, name: value})
-    for name in ("width", "runs", "seen", "tiles_known"):
-        without = {key: value for key, value in state.items() if key != name}
+            shoal.States().restore({**state, "streams": {"": {**stream, name: value}}})
+    for name in ("runs", "seen", "tiles_known"):
+        without = {key: value for key, value in stream.items() if key != name}
         with pytest.raises(InvalidState):
-            shoal.States().restore(without)
+            shoal.States().restore({**state, "streams": {"": without}})
+    for name, value in {"width": 0, "names": "ab", "shared": {}, "streams": {"a": stream}}.items():
+        with pytest.raises(InvalidState):
+            shoal.States().restore({**state, name: value})
 
 
 def test_memory_is_bounded_and_later_half_tiles_are_longer() -> None:
@@ -379,8 +383,158 @@ def test_columns_may_come_in_another_order_and_rows_one_by_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "parameters", [{"strict": 3}, {"window": 5}, {"window": 7.5}, {"evaluate_every": 0}]
+    "parameters",
+    [{"strict": 3}, {"window": 5}, {"window": 7.5}, {"evaluate_every": 0}, {"interval": 0.0}],
 )
 def test_parameters_are_checked_when_learning_begins(parameters: dict[str, object]) -> None:
     with pytest.raises(SettingsError, match=next(iter(parameters))):
         shoal.States(**parameters).fit([[0.0]])  # type: ignore[arg-type]  # wrong on purpose
+
+
+def moments(n: int) -> pd.DatetimeIndex:
+    return pd.date_range("2026-01-01", periods=n, freq="min")
+
+
+def test_times_place_gaps_as_missing_values_do() -> None:
+    rows = np.nan_to_num(changing(14))
+    holes = rows.copy()
+    kept = np.random.default_rng(14).random(len(rows)) > 0.2
+    kept[[0, 1_500]] = True
+    kept[1_000:1_100] = False
+    holes[~kept] = np.nan
+    missing = shoal.States().fit(holes)
+    timed = shoal.States().fit(rows[kept], times=moments(len(rows))[kept])
+    assert missing.n_states_ == 3
+    assert timed.labels_.tolist() == missing.labels_[kept].tolist()
+    assert timed.segments_.tolist() == missing.segments_.tolist()
+    assert timed.interval_ == 60.0
+    begin = pd.Timestamp("2026-01-01").timestamp()
+    seconds = (timed.segment_seconds_ - begin) / 60
+    np.testing.assert_allclose(seconds, timed.segments_[:, :2] - [0, 1], atol=1e-6)
+    predicted = timed.predict(rows[kept], times=moments(len(rows))[kept])
+    np.testing.assert_array_equal(predicted, missing.predict(holes)[kept])
+
+
+def test_rows_at_times_are_placed_alike_in_any_calls_and_after_saving() -> None:
+    rows = np.nan_to_num(changing(15, 2_400))
+    rng = np.random.default_rng(15)
+    # Around the steps, some rows at one step, and a pause of 58 days that counts as 4 096 minutes.
+    seconds = 60.0 * np.arange(2_400) + rng.uniform(-10, 10, 2_400)
+    seconds[700] = seconds[699]
+    seconds[1_600:] += 83_333 * 60
+    whole = shoal.States(interval=60).partial_fit(rows, times=seconds)
+    parts = shoal.States(interval=60)
+    labels: list[int] = []
+    for first in range(0, len(rows), 800):
+        end = first + 800
+        parts = shoal.States(interval=60).restore(unpack(pack(parts.state())))
+        parts.partial_fit(rows[first:end], times=seconds[first:end])
+        labels += parts.labels_.tolist()
+    assert pack(parts.state()) == pack(whole.state())
+    assert len(labels) == len(rows)
+    known = shoal.States(interval=60).fit(rows, times=seconds)
+    assert known.segments_[-1, 1] == 2_400 + 4_095
+    assert abs(known.segment_seconds_[-1, 1] - seconds[-1]) <= 30
+    with pytest.raises(InvalidData, match="in every call"):
+        parts.partial_fit(rows[:1])
+    with pytest.raises(InvalidData, match="learn_one takes none"):
+        parts.learn_one({"0": 0.0, "1": 0.0})
+    before = pack(parts.state())
+    with pytest.raises(InvalidData, match="order of time"):
+        parts.partial_fit(rows[:1], times=[0.0])
+    assert pack(parts.state()) == before
+    whole_state = whole.state()
+    stream = {**whole_state["streams"][""], "times": {"interval": 0.0}}
+    with pytest.raises(InvalidState):
+        shoal.States().restore({**whole_state, "streams": {"": stream}})
+
+
+@pytest.mark.parametrize(
+    ("times", "message"),
+    [
+        ([0.0], "the time of each of the 2 rows"),
+        ([1.0, 0.0], "order of time"),
+        (["a", "b"], "seconds or datetime64"),
+        ([0.0, np.nan], "no times"),
+        (np.array(["2026-01-01", "NaT"], dtype="datetime64[s]"), "no times"),
+    ],
+)
+def test_times_that_are_none_are_refused(times: object, message: str) -> None:
+    with pytest.raises(InvalidData, match=message):
+        shoal.States(interval=1).fit([[1.0], [2.0]], times=times)  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_times_need_an_interval_where_later_rows_follow() -> None:
+    with pytest.raises(SettingsError, match="interval = None"):
+        shoal.States().partial_fit([[1.0]], times=[0.0])
+    plain = shoal.States().fit([[1.0], [2.0]])
+    with pytest.raises(InvalidData, match="were not given"):
+        plain.predict([[1.0]], times=[0.0])
+    with pytest.raises(AttributeError, match="without times"):
+        _ = plain.interval_
+
+
+def clients_with_states(seed: int) -> tuple[Floats, Ints, Ints]:
+    """Rows (n, 2) of three clients, in turn, each with a level of its own, their states and
+    clients; the last one is always in the first state."""
+    rng = np.random.default_rng(seed)
+    first = np.repeat([0, 1, 0, 1], [600, 900, 800, 700])
+    second = np.repeat([0, 1, 0, 1], [750, 1_000, 500, 750])
+    truth = np.stack([first, second, np.zeros(3_000, dtype=np.int64)])
+    rows = rng.normal(size=(3, 3_000, 2)) + np.array([0.0, 3.0, -2.0])[:, None, None]
+    rows[:, :, 0] += 5.0 * truth
+    clients = np.tile(np.arange(3), 3_000)
+    return rows.transpose(1, 0, 2).reshape(-1, 2), truth.T.ravel(), clients
+
+
+def test_states_of_several_clients_have_one_number_where_they_recur() -> None:
+    rows, truth, clients = clients_with_states(16)
+    names = np.array(["north", "south", "east"])[clients]
+    model = shoal.States().fit(rows, clients=names)
+    assert model.clients_ == ["east", "north", "south"]
+    assert model.n_states_ == 2
+    varying = clients < 2
+    assert adjusted_rand_score(truth[varying], model.labels_[varying]) > 0.9
+    for client, segments in (("north", 4), ("south", 4), ("east", 1)):
+        assert len(model.segments_of(client)) == segments
+    assert model.returns_.all()
+    assert model.transitions_.sum() == 6
+    apart = model.means_[:, 0].max() - model.means_[:, 0].min()
+    assert abs(apart - 5.0) < 1.5
+    predicted = model.predict(rows, clients=names)
+    assert adjusted_rand_score(truth[varying], predicted[varying]) > 0.9
+    with pytest.raises(AttributeError, match="clients were named"):
+        _ = model.segments_
+    with pytest.raises(InvalidData, match="client west"):
+        model.predict(rows[:1], clients=["west"])
+    with pytest.raises(InvalidData, match="clients must be named"):
+        model.predict(rows)
+
+
+def test_clients_are_restored_and_continue_bit_for_bit() -> None:
+    rows, _, clients = clients_with_states(17)
+    half = len(rows) // 2
+    through = shoal.States(evaluate_every=700).partial_fit(rows[:half], clients=clients[:half])
+    saved = pack(through.state())
+    restored = shoal.States(evaluate_every=700).restore(unpack(saved))
+    for model in (through, restored):
+        model.partial_fit(rows[half:], clients=clients[half:])
+    assert pack(restored.state()) == pack(through.state())
+    assert restored.labels_.tolist() == through.labels_.tolist()
+    assert restored.n_states_ == 2
+    with pytest.raises(InvalidData, match="clients must be named"):
+        through.partial_fit(rows[:1])
+    with pytest.raises(InvalidData, match="takes none"):
+        through.learn_one({"0": 0.0, "1": 0.0})
+
+
+def test_clients_without_rows_or_values_are_in_no_state() -> None:
+    model = shoal.States().partial_fit(np.empty((0, 1)), clients=[])
+    assert (model.n_states_, model.clients_, model.window_, model.delay_) == (0, [], 0, np.inf)
+    model.partial_fit([[1.0], [np.nan]], clients=["a", "b"])
+    assert model.labels_.tolist() == [-1, -1]
+    never = np.array([[np.nan], [1.0]] * 1_200)
+    fitted = shoal.States().fit(never, clients=[0, 1] * 1_200)
+    assert fitted.labels_.tolist() == [-1, 0] * 1_200
+    with pytest.raises(InvalidData, match="clients has shape"):
+        shoal.States().fit([[1.0]], clients=[0, 1])

@@ -18,7 +18,7 @@ from shoal.algorithms.states.options import StatesOptions
 from shoal.algorithms.states.summary import summary_of
 from shoal.algorithms.streaming import Arrays, ArraySpec, check_rows
 from shoal.errors import InvalidState
-from shoal.kernels.arrays import Floats
+from shoal.kernels.arrays import AnyArray, Floats
 from shoal.saved_state import FloatArray, Table, require
 
 READINGS_MIN: Final = 2
@@ -122,19 +122,11 @@ class StatesClient(Half[StatesOptions, StatesClientState]):
         learner = self.learner
         if learner is None or learner.n_readings < READINGS_MIN or not self._new:
             return empty_update(self._width or 0)
-        summary = summary_of(learner, *self._bounds)
-        window = learner.scale or learner.memory.window or 0
-        evaluated = bool(len(learner.runs))
-        header = Header(
-            token_of(learner),
-            learner.memory.width,
-            self._unpublished,
-            window if len(summary.state) > 1 else 0,
-            evaluated,
-        )
+        update = update_of(learner, self._bounds[0], self._bounds[1], self._unpublished)
+        assert update is not None, "rows of a federation have all values"
         self._unpublished = 0
         self._new = False
-        return {"header": header.packed(), **summary.arrays()}
+        return update
 
     def reset_published(self) -> None:
         """Publish all that is known of states once more, to a server that knows nothing. Readings
@@ -166,3 +158,22 @@ class StatesClient(Half[StatesOptions, StatesClientState]):
         self._bounds = saved.bounds
         self._unpublished = saved.unpublished
         self._new = saved.new
+
+
+def update_of(
+    learner: StateLearner, low: Floats, high: Floats, new: int
+) -> dict[str, AnyArray] | None:
+    """The `UPDATE` arrays of all that is known of a learner's states, whose rows are between `low`
+    and `high` (d,); `new`: readings since the update before. None where no block has all values."""
+    summary = summary_of(learner, low, high)
+    if summary is None:
+        return None
+    window = learner.scale or learner.memory.window or 0
+    header = Header(
+        token_of(learner),
+        learner.memory.width,
+        new,
+        window if len(summary.state) > 1 else 0,
+        bool(len(learner.runs)),
+    )
+    return {"header": header.packed(), **summary.arrays()}

@@ -159,6 +159,11 @@ class StatesServer(Half[StatesOptions, StatesServerState]):
             if header is not None:
                 self._take(contribution, header)
 
+    def numbers_of(self, client: str) -> dict[int, int]:
+        """State at this client -> its number here; empty for a client without an update."""
+        known = self._clients.get(client)
+        return {} if known is None else known.number_of()
+
     def _take(self, contribution: Contribution, header: Header) -> None:
         self._width = header.width
         name = contribution.client

@@ -37,8 +37,9 @@ class Summary:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
-def summary_of(learner: StateLearner, low: Floats, high: Floats) -> Summary:
-    """The states of a learner that has learnt rows, all between `low` and `high` (d,).
+def summary_of(learner: StateLearner, low: Floats, high: Floats) -> Summary | None:
+    """The states of a learner that has learnt rows, all between `low` and `high` (d,); None where
+    no block has all values.
 
     Before the first evaluation all is one state. Means, squares and differences are those of the
     blocks that are remembered, for all readings of a state.
@@ -51,6 +52,8 @@ def summary_of(learner: StateLearner, low: Floats, high: Floats) -> Summary:
     for first, end, number in runs.tolist():
         readings[number] = readings.get(number, 0) + end - first
     known = [number for number in readings if number in mean_of]
+    if not known:
+        return None
     most_read = sorted(known, key=lambda number: (-readings[number], number))[:STATES_MAX]
     state = np.array(sorted(most_read), dtype=np.int64)
     count = np.array([readings[number] for number in state.tolist()], dtype=np.int64)
@@ -88,6 +91,8 @@ def _moments(learner: StateLearner, runs: Ints) -> dict[int, Floats]:
     scale = block_scale(learner)
     blocks = learner.blocks.blocks(scale)
     numbers = block_states(learner, runs, scale, len(blocks))
+    # A block that lacks values has no moments.
+    numbers = np.where(np.isnan(blocks).any(axis=1), NO_STATE, numbers)
     moments = {}
     for number in np.unique(numbers[numbers != NO_STATE]).tolist():
         own = blocks[numbers == number]
