@@ -31,6 +31,7 @@ from benchmarks.machine import facts, one_line
 from benchmarks.results import out_option, table, write
 from benchmarks.states_cost import cost_page, measure_cost
 from benchmarks.states_fleet import measure_fleet
+from benchmarks.states_noise import measure_noise, noise_page
 from benchmarks.states_sensors import measure_sensors, sensors_page
 from benchmarks.states_streams import autoregressive as autoregressive_rows
 from benchmarks.states_streams import dwells
@@ -39,11 +40,11 @@ from shoal.kernels.arrays import Floats, Ints
 
 SEEDS: Final = (31, 32)
 """seeds of own streams with states"""
-NULL_SEEDS: Final = 12
+NULL_SEEDS: Final = 6
 """streams of each kind without states, of one column; a third as many of three columns"""
-NULL_SEEDS_OF_OTHERS: Final = 4
+NULL_SEEDS_OF_OTHERS: Final = 2
 """as many of the strict learner"""
-NULL_BASE: Final = 70_000
+NULL_BASE: Final = 90_000
 OWN_READINGS: Final = 10_000
 NULL_READINGS: Final = (2_000, 5_000, 12_000)
 DWELLS: Final = (100, 200, 500, 2_000)
@@ -365,7 +366,9 @@ def markdown(result: dict[str, Any]) -> str:
             f" {fleet['false_clients']} are taken for several states. A study in this benchmark:"
             " `States` learns one stream.\n"
         )
-    text += sensors_page(result["sensors"]) + cost_page(result["cost"])
+    text += (
+        sensors_page(result["sensors"]) + noise_page(result["noise"]) + cost_page(result["cost"])
+    )
     # Parts that were measured alone are of another time, and so of another version.
     parts_at: dict[str, list[str]] = {}
     for part, measured_at in result["when"].items():
@@ -515,7 +518,17 @@ def _nulls_page(cells: list[dict[str, Any]]) -> str:
     )
 
 
-PARTS: Final = ("public", "peers", "own", "returning", "nulls", "fleet", "sensors", "cost")
+PARTS: Final = (
+    "public",
+    "peers",
+    "own",
+    "returning",
+    "nulls",
+    "fleet",
+    "sensors",
+    "noise",
+    "cost",
+)
 
 
 class Choice(NamedTuple):
@@ -536,6 +549,7 @@ class Choice(NamedTuple):
             "nulls": lambda: list(measure_nulls(self.quick)),
             "fleet": self._fleet,
             "sensors": self._sensors,
+            "noise": lambda: list(measure_noise(self.quick)),
             "cost": lambda: list(measure_cost(self.quick)),
         }
         return measures[part]()
