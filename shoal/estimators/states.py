@@ -56,8 +56,8 @@ class States(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
     Parameters
     ----------
     strict : bool, default=False
-        Whether fewer streams without states are taken for several (by default about 3 of 100, of
-        short streams of several columns more), at the price of some states that are there.
+        Whether fewer streams without states are taken for several (by default about 4 of 100), at
+        the price of some states that are there.
     window : int, optional
         Rows that show what the stream does, at least 6: of a cycle about one period. By default
         found from the first 1 000 rows.

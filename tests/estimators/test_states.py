@@ -460,8 +460,9 @@ def test_rows_at_times_are_placed_alike_in_any_calls_and_after_saving() -> None:
     ],
 )
 def test_times_that_are_none_are_refused(times: object, message: str) -> None:
+    model = shoal.States(interval=1)
     with pytest.raises(InvalidData, match=message):
-        shoal.States(interval=1).fit([[1.0], [2.0]], times=times)  # type: ignore[arg-type]  # wrong on purpose
+        model.fit([[1.0], [2.0]], times=times)  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_times_need_an_interval_where_later_rows_follow() -> None:
