@@ -3,21 +3,25 @@
 
 Both give the same bits, so a process may change from one to the other at any row. NumPy's is the
 reference and always there. The compiled form is loaded in the background, from Numba's cache if
-`shoal kernels` has compiled it, while NumPy's computes on: no reading waits for a compiler.
+`shoal kernels` has compiled it, while NumPy's computes on: no reading waits for a compiler. What
+the cache lacks is compiled by a process of its own, so that this one can end meanwhile.
 """
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import math
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import Final
 
 from shoal.errors import MissingExtra, SettingsError, ShoalError
-from shoal.kernels.compiled import CompiledKernels
+from shoal.kernels.compiled import CompiledKernels, NotInCache
 
 VARIABLE: Final = "SHOAL_KERNELS"
 AUTO = "auto"
@@ -37,6 +41,11 @@ COMPILING: Final = (
     "Compiling the kernels, once on this machine: about a minute, in which readings are learnt "
     "more slowly. `shoal kernels` does it beforehand."
 )
+
+COMPILER: Final = ("-P", "-m", "shoal", "kernels")
+"""arguments of Python with which it compiles the kernels into Numba's cache"""
+LOOK_S: Final = 0.1
+"""seconds between two looks at whether this process ends while another one compiles"""
 
 NO_FOLDER: Final = "no locator available"
 """words of Numba where it finds no folder for its cache"""
@@ -133,6 +142,9 @@ class Forms:
 
         Raises `MissingExtra` without Numba, and `ShoalError` where they cannot be compiled.
         """
+        return self._load_by(load_compiled)
+
+    def _load_by(self, load: Callable[[], CompiledKernels]) -> CompiledKernels:
         # Two threads that need them first must not compile them twice.
         with self._lock:
             if self._kernels is None:
@@ -140,16 +152,15 @@ class Forms:
                 slow.daemon = True
                 slow.start()
                 try:
-                    self._kernels = load_compiled()
+                    self._kernels = load()
                 finally:
                     slow.cancel()
         return self._kernels
 
     def _load_in_background(self) -> None:
-        # Python awaits the thread when the process ends, as a compiler that is cut off can crash
-        # the interpreter; but for the kernel that it compiles only, not for the minute that all of
-        # them take. Commands do not wait for that one either: they end the process without ending
-        # the interpreter.
+        # Python awaits the thread when the process ends, as a load that is cut off can crash the
+        # interpreter; but for the kernel that it loads only. Commands do not wait for that one
+        # either: they end the process without ending the interpreter.
         with self._starting:
             if self._loading is None:
                 self._loading = threading.Thread(target=self._try_to_load, name="shoal-kernels")
@@ -158,7 +169,7 @@ class Forms:
     def _try_to_load(self) -> None:
         # NumPy's form computes on, with the same results.
         try:
-            self.load()
+            self._load_by(load_compiled_elsewhere)
         except (MissingExtra, ProcessEnds) as problem:
             self.why_numpy = str(problem)
         except ShoalError as problem:
@@ -190,11 +201,58 @@ def check_process() -> None:
         raise ProcessEnds("this process ended before the kernels were compiled")
 
 
-def load_compiled() -> CompiledKernels:
+def load_compiled_elsewhere() -> CompiledKernels:
+    """Load the compiled kernels from Numba's cache; what it lacks another process compiles first.
+
+    A compiler in a thread of this process would hold its end up for as long as one kernel takes,
+    half a minute and on a loaded machine several. Raises as `load_compiled` does.
+    """
+    try:
+        return load_compiled(may_compile=False)
+    except NotInCache:
+        compile_elsewhere()
+    # Compiles here after all where the other process could not store them, or says why it cannot.
+    return load_compiled()
+
+
+def compile_elsewhere() -> None:
+    """Compile the kernels in another process, and wait for its end.
+
+    Raises `ProcessEnds` where this one ends meanwhile, and ends the other one too: kernels that it
+    has compiled until then stay in the cache, for the next process.
+    """
+    if getattr(sys, "frozen", False) or not sys.executable:
+        # The program that a frozen interpreter runs is not Python.
+        return
+    # The modules that this process has, in the order in which it finds them.
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    try:
+        compiler = subprocess.Popen(
+            [sys.executable, *COMPILER],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+        )
+    except OSError:
+        return
+    # For a command, which does not await its threads.
+    atexit.register(compiler.kill)
+    try:
+        while compiler.poll() is None:
+            check_process()
+            time.sleep(LOOK_S)
+    finally:
+        compiler.kill()
+        compiler.wait()
+        atexit.unregister(compiler.kill)
+
+
+def load_compiled(may_compile: bool = True) -> CompiledKernels:
     """Import the compiled kernels; that compiles them, unless Numba's cache has them.
 
-    Raises `MissingExtra` without Numba, `ShoalError` where they cannot be compiled, and
-    `ProcessEnds`.
+    Raises `MissingExtra` without Numba, `ShoalError` where they cannot be compiled, `ProcessEnds`,
+    and `NotInCache` where a kernel would have to be compiled and must not.
     """
     if importlib.util.find_spec("numba") is None:
         raise MissingExtra("The compiled form of the kernels", "fast")
@@ -206,7 +264,12 @@ def load_compiled() -> CompiledKernels:
     try:
         from shoal.kernels.compiled.kernels import compiled_kernels  # noqa: PLC0415 - compiles
 
-        return compiled_kernels(check_process)
+        if may_compile:
+            return compiled_kernels(check_process)
+        from shoal.kernels.compiled.cache import without_compiling  # noqa: PLC0415 - loads Numba
+
+        with without_compiling():
+            return compiled_kernels(check_process)
     except (NumbaError, ImportError, OSError, RuntimeError) as problem:
         raise ShoalError(_why_not_compiled(problem)) from problem
 

@@ -551,7 +551,7 @@ COMPILING = """
 import sys, threading
 from shoal.cli.main import main
 from shoal.kernels import forms
-forms.load_compiled = threading.Event().wait
+forms.load_compiled = lambda may_compile: threading.Event().wait()
 assert forms.PROCESS.compiled_for(2 * forms.ROWS_BEFORE_LOADING) is None
 print("computing")
 main()

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from shoal.cli.kernels import kernels
 from shoal.errors import MissingExtra, SettingsError, ShoalError
 from shoal.kernels import forms
-from shoal.kernels.compiled import CompiledKernels
+from shoal.kernels.compiled import CompiledKernels, NotInCache
 from shoal.kernels.compiled import kernels as compiled
 from shoal.kernels.compiled.kernels import digest_of_sources
 from shoal.kernels.forms import AUTO, COMPILED, NUMPY, ROWS_BEFORE_LOADING, VARIABLE, Forms
@@ -86,7 +86,7 @@ def test_few_rows_load_nothing_and_many_load_in_the_background(numba: None) -> N
 def test_few_rows_a_second_never_load_the_compiled_form_however_long_they_come(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(forms, "load_compiled", lambda: pytest.fail("loaded for few rows"))
+    monkeypatch.setattr(forms, "load_compiled", lambda _: pytest.fail("loaded for few rows"))
     clock = Clock(0.0)
     choice = Forms(AUTO, clock)
     for _ in range(2 * ROWS_BEFORE_LOADING // 80):
@@ -102,7 +102,7 @@ def test_nobody_who_computes_waits_while_the_kernels_are_loaded(
     compiled = threading.Event()
     found = list[CompiledKernels | None]()
 
-    def load() -> object:
+    def load(may_compile: bool = True) -> object:
         begun.set()
         compiled.wait()
         return "compiled kernels"
@@ -149,7 +149,7 @@ def test_a_child_that_is_forked_while_the_parent_loads_computes_with_numpy(
 ) -> None:
     release = threading.Event()
 
-    def wait() -> CompiledKernels:
+    def wait(may_compile: bool = True) -> CompiledKernels:
         release.wait()
         raise ShoalError("released")
 
@@ -206,22 +206,66 @@ def test_a_process_loads_what_its_environment_chooses(
 
 
 ENDS = """
-from shoal.kernels.forms import PROCESS, ROWS_BEFORE_LOADING
-PROCESS.on_problem = print
-PROCESS.compiled_for(2 * ROWS_BEFORE_LOADING)
+import sys
+from shoal.kernels import forms
+forms.COMPILER = ("-c", sys.argv[1])
+forms.PROCESS.on_problem = print
+forms.PROCESS.compiled_for(2 * forms.ROWS_BEFORE_LOADING)
+"""
+NEVER_DONE = """
+import os, pathlib, signal
+folder = pathlib.Path(os.environ["NUMBA_CACHE_DIR"])
+(folder / "begun").write_text(str(os.getpid()))
+(folder / "begun").rename(folder / "compiler")
+signal.pause()
+"""
+AFTER_ITS_START = """
+import os, pathlib, time
+while not pathlib.Path(os.environ["NUMBA_CACHE_DIR"], "compiler").exists():
+    time.sleep(0.01)
 """
 
 
-def test_a_process_that_ends_does_not_wait_until_all_kernels_are_compiled(
+def test_a_process_that_ends_does_not_wait_until_kernels_are_compiled(
     numba: None, tmp_path: Path
 ) -> None:
     environment = os.environ | {VARIABLE: "auto", "NUMBA_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, "-W", "error", "-c", ENDS]
+    command = [sys.executable, "-W", "error", "-c", ENDS + AFTER_ITS_START, NEVER_DONE]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert ended.stdout + ended.stderr == ""
-    # Numba is loaded after the end of the main thread, so at most the first kernels are in its
-    # empty cache.
-    assert len(list(tmp_path.rglob("*.nbi"))) < len(CompiledKernels._fields) / 2
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "compiler").read_text()), 0)
+    assert list(tmp_path.rglob("*.nbi")) == []
+
+
+def test_what_the_cache_lacks_is_compiled_by_another_process_and_then_loaded(
+    numba: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import numba as compiler  # noqa: PLC0415  # may be missing
+
+    loads = list[bool]()
+
+    def load(may_compile: bool = True) -> CompiledKernels:
+        loads.append(may_compile)
+        if not may_compile:
+            raise NotInCache
+        return compiled_before
+
+    compiled_before = Forms(COMPILED).load()
+    with monkeypatch.context() as empty:
+        empty.setattr(compiler.config, "CACHE_DIR", str(tmp_path))
+        with pytest.raises(NotInCache):
+            forms.load_compiled(may_compile=False)
+    assert forms.load_compiled(may_compile=False).loops is not None
+    written = tmp_path / "written"
+    monkeypatch.setattr(forms, "load_compiled", load)
+    monkeypatch.setattr(forms, "COMPILER", ("-c", f"open({str(written)!r}, 'x')"))
+    choice = Forms(AUTO)
+    assert choice.compiled_for(2 * ROWS_BEFORE_LOADING) is None
+    wait_until_loaded(choice)
+    assert choice.compiled_for(1) is compiled_before
+    assert loads == [False, True]
+    assert written.exists()
 
 
 def test_the_digest_changes_with_any_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def uncompilable(sources: str) -> object:
 def test_where_nothing_can_be_compiled_the_reason_is_reported_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fail() -> CompiledKernels:
+    def fail(may_compile: bool = True) -> CompiledKernels:
         raise ShoalError("no folder to write to")
 
     monkeypatch.setattr(forms, "load_compiled", fail)
@@ -104,7 +104,7 @@ def test_an_unusable_numba_is_reported_and_numpy_computes_on(
 def test_an_error_that_nobody_expects_is_reported_and_numpy_computes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fail() -> CompiledKernels:
+    def fail(may_compile: bool = True) -> CompiledKernels:
         raise KeyError("a slip")
 
     monkeypatch.setattr(forms, "load_compiled", fail)
@@ -130,7 +130,7 @@ def test_a_node_that_computes_with_numpy_because_of_a_fault_logs_it(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def fail() -> CompiledKernels:
+    def fail(may_compile: bool = True) -> CompiledKernels:
         raise ShoalError("no folder to write to")
 
     choice = Forms(AUTO)
