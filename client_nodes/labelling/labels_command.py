@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 import click
 
@@ -41,6 +41,9 @@ PARQUET = "parquet"
 name_option = click.option(
     "--name", required=True, type=CLIENT_NAME, metavar="NAME", help="The client's name."
 )
+
+NAMED_MAX: Final = 8
+"""clients that a message names at most"""
 
 
 @click.group()
@@ -136,7 +139,12 @@ def relabel(file: Path, name: str, as_json: bool) -> None:
 def _client_log(config: Config, client: str, model: str) -> Iterator[Log]:
     folder = config.client.folder / check_client_name(client)
     if not (folder / "readings.db").exists():
-        raise SettingsError(f"{folder} has no readings; check --name and [client] folder")
+        there = sorted(log.parent.name for log in config.client.folder.glob("*/readings.db"))
+        others = f"; there are {', '.join(there[:NAMED_MAX])}" if there else ""
+        more = f" and {len(there) - NAMED_MAX} more" if len(there) > NAMED_MAX else ""
+        raise SettingsError(
+            f"{folder} has no readings; check --name and [client] folder{others}{more}"
+        )
     with closing(open_client_log(config, client, read_only=True)) as readings:
         readings.ensure(READINGS, readings_settings(config.client))
         ensure_label_topics(readings)

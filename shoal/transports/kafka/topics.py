@@ -211,8 +211,8 @@ class Topics:
         topic = self._find(name, TopicSettings())
         if topic is None:
             raise LogError(
-                f"topic {name!r} is not there{self._others()}. Topics of a federation are made by"
-                " its server, or by shoal topics ensure"
+                f"topic {name!r} is not there{self._others()}. A topic of devices is made by what"
+                " sends to it; those of a federation by its server, or by shoal topics ensure"
             )
         return topic
 
