@@ -21,7 +21,8 @@ from collections.abc import Callable
 from typing import Final
 
 from shoal.errors import MissingExtra, SettingsError, ShoalError
-from shoal.kernels.compiled import CompiledKernels, NotInCache
+from shoal.kernels.compiled import CompiledKernels
+from shoal.kernels.kernel_cache import NotInCache, without_compiling
 
 VARIABLE: Final = "SHOAL_KERNELS"
 AUTO = "auto"
@@ -266,8 +267,6 @@ def load_compiled(may_compile: bool = True) -> CompiledKernels:
 
         if may_compile:
             return compiled_kernels(check_process)
-        from shoal.kernels.compiled.cache import without_compiling  # noqa: PLC0415 - loads Numba
-
         with without_compiling():
             return compiled_kernels(check_process)
     except (NumbaError, ImportError, OSError, RuntimeError) as problem:

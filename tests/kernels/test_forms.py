@@ -17,10 +17,11 @@ from click.testing import CliRunner
 from shoal.cli.kernels import kernels
 from shoal.errors import MissingExtra, SettingsError, ShoalError
 from shoal.kernels import forms
-from shoal.kernels.compiled import CompiledKernels, NotInCache
+from shoal.kernels.compiled import CompiledKernels
 from shoal.kernels.compiled import kernels as compiled
 from shoal.kernels.compiled.kernels import digest_of_sources
 from shoal.kernels.forms import AUTO, COMPILED, NUMPY, ROWS_BEFORE_LOADING, VARIABLE, Forms
+from shoal.kernels.kernel_cache import NotInCache
 from tests.small_plant import Clock
 
 

@@ -14,10 +14,6 @@ from typing import NamedTuple
 from shoal.kernels.arrays import Ints
 
 
-class NotInCache(Exception):
-    """Numba's cache lacks a kernel that must not be compiled now."""
-
-
 class CompiledKernels(NamedTuple):
     """The compiled kernels, and the addresses of NumPy's loops that they call."""
 
