@@ -209,7 +209,7 @@ def test_parquet_without_its_extra_is_an_error_of_one_line(
 def test_an_unknown_client_and_one_without_labels_are_errors(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(SettingsError, match="no readings"):
+    with pytest.raises(SettingsError, match=f"has no .* {CLIENT}, cellar, garden$"):
         CliRunner().invoke(
             labels, ["export", "--config", str(file), "--name", "nobody"], catch_exceptions=False
         )

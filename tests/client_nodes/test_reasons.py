@@ -357,9 +357,7 @@ def test_the_site_events_of_a_client_are_listed_match_rules_and_go_to_the_sinks_
     assert receiver.alerts[0]["event"]["kind"] == "novel_streak"
     words = ["list", "--config", str(file), "--client", client]
     absent = run.invoke(events_command, [*words[:-1], "nobody"])
-    assert str(absent.exception).endswith(
-        f"nobody has no readings; check --name and [client] folder; there are {client}"
-    )
+    assert "has no readings" in str(absent.exception)
     assert Rule(name="a", events=["novel_streak"], cluster="cellar").matches(event)
     assert not Rule(name="a", events=["birth"]).matches(event)
     assert not Rule(name="a", share_min=0.1).matches(event)
