@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from copy import copy
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,7 +48,7 @@ from shoal.server_node.outputs.web.server import PortInUse
 from shoal.server_node.report.build import Reports
 from shoal.server_node.report.clusters import whole_percents
 from shoal.server_node.report.status import StatusBoard
-from shoal.server_node.report.types import Clustering
+from shoal.server_node.report.types import Clustering, Counted
 from shoal.telemetry.events import start_logging
 from shoal.telemetry.export import exporting
 from shoal.telemetry.resource import Telemetry
@@ -268,7 +269,8 @@ def _run_live(config: Config, options: Mapping[str, Any]) -> None:
     seconds = time.monotonic() - start
     status = board.status
     reports = Reports(HistoryReader(live.config.server.folder / HISTORY_FILE))
-    found = {name: clusters_of(reports.clustering(status, name)) for name in status.models}
+    clusterings = {name: reports.clustering(status, name) for name in status.models}
+    found = {name: clusters_of(clustering) for name, clustering in clusterings.items()}
     learnt = live.totals["learned"]
     rejected = live.totals["rejected"]
     faults = stream.totals(True).faults
@@ -280,13 +282,13 @@ def _run_live(config: Config, options: Mapping[str, Any]) -> None:
             )
         )
     else:
-        click.echo("\n".join(_live_lines(live, faults, found)))
+        click.echo("\n".join(_live_lines(live, faults, clusterings)))
     if not learnt and live.rejected:
         raise InvalidData(f"{unusable(live.rejected)}, or let `shoal init` look at the messages")
 
 
 def _live_lines(
-    live: LiveRun, faults: Mapping[str, int], found: Mapping[str, list[dict[str, Any]]]
+    live: LiveRun, faults: Mapping[str, int], clusterings: Mapping[str, Clustering]
 ) -> list[str]:
     learnt = live.totals["learned"]
     rejected = live.totals["rejected"]
@@ -296,8 +298,8 @@ def _live_lines(
         reasons = "; ".join(map(Rejected.text, live.rejected[:REASONS_MAX]))
         lines.append(f"Rejected: {counted(rejected, 'reading')}: {reasons}.")
     lines += [f"{number:,} {FAULTS[fault]}" for fault, number in faults.items()]
-    for model, clusters in found.items():
-        lines += cluster_lines(model, clusters)
+    for model, clustering in clusterings.items():
+        lines += cluster_lines(model, clusters_of(clustering), clustering.counted)
     return lines
 
 
@@ -369,7 +371,8 @@ def _report(run: Run, seconds: float, page: str, as_json: bool) -> None:
     rejected = run.total("rejected")
     reports = Reports(HistoryReader(run.config.server.folder / HISTORY_FILE))
     status = run.box.server.status()
-    found = {name: clusters_of(reports.clustering(status, name)) for name in status.models}
+    clusterings = {name: reports.clustering(status, name) for name in status.models}
+    found = {name: clusters_of(clustering) for name, clustering in clusterings.items()}
     if as_json:
         summary = _summary(seconds, page, learnt, rejected)
         click.echo(
@@ -383,7 +386,7 @@ def _report(run: Run, seconds: float, page: str, as_json: bool) -> None:
             )
         )
     else:
-        click.echo("\n".join(_lines(run, seconds, found)))
+        click.echo("\n".join(_lines(run, seconds, clusterings)))
     if not learnt and rejected:
         raise InvalidData(f"{unusable(run.rejected())}, or let `shoal init` look at the file")
 
@@ -413,7 +416,7 @@ def clusters_of(clustering: Clustering) -> list[dict[str, Any]]:
     ]
 
 
-def _lines(run: Run, seconds: float, found: Mapping[str, list[dict[str, Any]]]) -> list[str]:
+def _lines(run: Run, seconds: float, clusterings: Mapping[str, Clustering]) -> list[str]:
     learnt = run.total("learned")
     rejected = run.total("rejected")
     clients = counted(len(run.box.clients), "client")
@@ -429,8 +432,8 @@ def _lines(run: Run, seconds: float, found: Mapping[str, list[dict[str, Any]]]) 
         lines.append(f"Rejected: {counted(rejected, 'reading')}: {reasons}.")
     lines += watch_lines((), run.watch.clipped(run.places, run.texts))
     lines += [f"{number:,} {FAULTS[fault]}" for fault, number in run.faults.items()]
-    for model, clusters in found.items():
-        lines += cluster_lines(model, clusters)
+    for model, clustering in clusterings.items():
+        lines += cluster_lines(model, clusters_of(clustering), clustering.counted)
         snapshot = run.box.server.models()[model].snapshot
         resolved = run.config.resolved.models[model]
         state = model_state(resolved, snapshot)
@@ -445,13 +448,20 @@ def _lines(run: Run, seconds: float, found: Mapping[str, list[dict[str, Any]]]) 
     return lines
 
 
-def cluster_lines(model: str, clusters: list[dict[str, Any]]) -> list[str]:
-    """Lines with the clusters of a model, as `clusters_of` gives them."""
+def cluster_lines(
+    model: str, clusters: list[dict[str, Any]], of: Counted | None = None
+) -> list[str]:
+    """Lines with the clusters of a model, as `clusters_of` gives them; `of` are the readings that
+    shares are of."""
     n = len(clusters)
     lines = ["", f"{model}: {counted(n, 'cluster')}" + ("" if n else " so far")]
     shares = {
         cluster["cluster"]: cluster["share"] for cluster in clusters if cluster["share"] is not None
     }
+    if shares and of is not None:
+        # The end is that of the last 5 minutes: it may be the next midnight.
+        days = f"{_day(of.start)} to {_day(of.end - 1)}"
+        lines.append(f"  Shares are of {counted(of.readings, 'reading')}, {days} (UTC).")
     # Rounded as the page does, so that both show the same percents.
     percents: dict[int, int] = {}
     for identity, percent in whole_percents(list(shares.items())):
@@ -472,6 +482,11 @@ def cluster_lines(model: str, clusters: list[dict[str, Any]]) -> list[str]:
             f"  {share:>4}  to no cluster that was known when they came, or to one that has ended"
         )
     return lines
+
+
+def _day(at: int) -> str:
+    """The day of a time in seconds since 1970."""
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}"
 
 
 def _percent_text(percent: int, share: float) -> str:

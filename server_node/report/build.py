@@ -85,7 +85,8 @@ class Reports:
         regions = {region.path for region in status.regions}
         devices = [client for client in listed if client.client not in regions]
         counts = [model.snapshot.clients for model in status.models.values() if model.snapshot]
-        privacy = privacy_text(contract, spent_by_one(contract, devices))
+        day = spent_by_one(contract, devices, status.client_names)
+        privacy = privacy_text(contract, day)
         return Federation(
             federation=contract.federation,
             contract=contract.digest,

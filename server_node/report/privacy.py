@@ -32,17 +32,21 @@ def clients_note(contract: ResolvedContract) -> str:
     return MASKED_NOTE.format(who=who)
 
 
-def spent_by_one(contract: ResolvedContract, clients: Iterable[ClientStatus]) -> DaySpending | None:
+def spent_by_one(
+    contract: ResolvedContract, clients: Iterable[ClientStatus], client_names: Mapping[str, str]
+) -> DaySpending | None:
     """Spending in a day of a device with all readings of one client, for the client where that is
     most.
 
-    None without a guarantee, and until the rate of a client is known.
+    None without a guarantee, and until the rate of a client is known. `client_names` are those that
+    sentences have in the place of clients.
     """
     most: DaySpending | None = None
     for client in clients:
         if client.daily is None:
             continue
-        device = f"At its newest rate, a device of {client.client}"
+        name = client_names.get(client.client, client.client)
+        device = f"At its newest rate, a device of {name}"
         spent = spent_in_a_day(contract, client.daily.readings, client.daily.updates, device)
         if spent is not None and (most is None or spent.epsilon > most.epsilon):
             most = spent

@@ -81,6 +81,7 @@ def test_two_commands_lead_from_a_file_to_its_clusters_and_a_third_adds_nothing(
     assert f"{ROWS:,} readings of 2 clients." in text
     assert "that was known when they came" not in text
     assert "clusters: 2 clusters" in text
+    assert f"  Shares are of {ROWS:,} readings, " in text
 
 
 def test_clipped_readings_are_told_with_their_client_the_first_line_and_the_remedy(

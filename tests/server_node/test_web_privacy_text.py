@@ -83,13 +83,14 @@ def test_the_panel_says_what_a_device_spends_in_a_day_and_chooses_its_tone_by_th
     for number in range(4):
         clients.take("attic", number + 1, 20, 1e9, Content(made_at=1e9 + number * interval_s))
     clients.take("cellar", 1, 1, 1e9, Content(made_at=1e9))
-    spent = spent_by_one(contract, client_statuses([clients], 1e9))
+    spent = spent_by_one(contract, client_statuses([clients], 1e9), {"attic": "Dachboden"})
     assert spent is not None
     panel = privacy_text(contract, spent)
     assert (panel["tone"], panel["day"]) == (tone, float(f"{spent.epsilon:.3g}"))
     assert words in panel["sentences"][-1]
+    assert "a device of Dachboden " in panel["sentences"][-1]
     assert panel["sentences"][-1].endswith(beliefs(spent.epsilon))
-    assert spent_by_one(contract, client_statuses([Clients()], 1e9)) is None
+    assert spent_by_one(contract, client_statuses([Clients()], 1e9), {}) is None
 
 
 def test_readings_that_are_fed_long_after_they_were_taken_count_by_their_own_times() -> None:
@@ -106,7 +107,7 @@ def test_readings_that_are_fed_long_after_they_were_taken_count_by_their_own_tim
             "attic", number + 1, 200, 1e9, Content(b"", made_at, None, 0, first, first + 172_800)
         )
     for models in ([counted, rows], [rows, counted]):
-        spent = spent_by_one(contract, client_statuses(models, 1e9))
+        spent = spent_by_one(contract, client_statuses(models, 1e9), {})
         assert spent is not None
         assert spent.epsilon == pytest.approx(100.0)
     answers = Clients()  # of a model in rounds, for the same rows again and again

@@ -137,10 +137,11 @@ function complete(status, now, connected, most, shown) {
   if (refused) rest.push(`${plural(refused, "reading")} rejected by clients`);
   if (!clients.length) return ["none", "No client has sent an update yet."];
   const active = status.ended
-    ? `The source has ended: all readings of ${plural(clients.length, "client")} are learnt`
+    ? `The source has ended: what ${plural(clients.length, "client")} sent is learnt`
     : `${clients.length - absent.length} of ${plural(clients.length, "client")} active`;
   const more = rest.length ? `, ${rest.join(", ")}` : "";
-  const large = most ? ` ${most.percent} % of the newest readings are those of ${titlesOf(status).get(most.client) ?? most.client}.` : "";
+  // At the end of files some clients have readings that fill no window, so nothing follows from who sent last.
+  const large = most && !status.ended ? ` ${most.percent} % of the newest readings are those of ${titlesOf(status).get(most.client) ?? most.client}.` : "";
   if (!absent.length && !shown && !status.ended) return [rejected || refused ? "warn" : "none", `${active} so far${more}.`];
   if (!absent.length) return [rejected || refused ? "warn" : "good", `${active}${more || ", no message rejected"}.${large}`];
   const named = absent.slice(0, 2).map(({ title }) => title).join(", ");
