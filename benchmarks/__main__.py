@@ -65,6 +65,9 @@ BENCHMARKS = {
     "feature_events": Benchmark(
         "stuck and drifting features, beside detectors", "5 minutes", False
     ),
+    "client_events": Benchmark(
+        "clients new to a state, or unlike their fellows", "5 minutes", False
+    ),
     "sensor_options": Benchmark("what to turn, on sensor files", "2 minutes", False),
     "history": Benchmark("what history and page cost a server", "5 minutes"),
     "page": Benchmark("the live page in Chromium with 1000 nodes", "half a minute"),

@@ -156,6 +156,23 @@ def test_unusual_shares_are_measured_beside_detectors_on_each_feature(tmp_path: 
     assert [shift["delay_h"].keys() for shift in stream["shifts"]] == [methods, methods]
 
 
+@pytest.mark.integration
+def test_events_of_clients_are_measured_on_a_fleet_of_one_file(tmp_path: Path) -> None:
+    generator = np.random.default_rng(3)
+    hours = np.arange(5_000) / 2
+    day = 0.4 * np.sin(2 * np.pi * hours / 24)[:, None]
+    rows = 0.5 + day * np.arange(1, 6) / 5 + 0.02 * generator.normal(size=(5_000, 5))
+    head = "nswprice,nswdemand,vicprice,vicdemand,transfer"
+    lines = [",".join(f"{value:.4f}" for value in row) for row in rows.tolist()]
+    text = "\n".join([head, *lines])
+    (tmp_path / "elec2.csv.gz").write_bytes(gzip.compress(text.encode()))
+    (fleet,) = run("client_events", tmp_path, "--data", str(tmp_path))["fleets"]
+    assert {"new_here", "unlike"} <= fleet["alarms"].keys()
+    delays = {fault["kind"]: fault["delay_h"] for fault in fleet["faults"]}
+    assert 0.0 < delays["new_here"]["new_here"] <= 12.0
+    assert 24.0 <= delays["unlike"]["unlike"] <= 8 * 24.0
+
+
 def test_the_noise_of_readings_is_measured_in_both_forms_and_that_of_counts(tmp_path: Path) -> None:
     if find_spec("numba") is None:
         without("numba", "it is not installed")
