@@ -364,7 +364,7 @@ def markdown(result: dict[str, Any]) -> str:
             f" clients make shared axes. AMI {fleet['ami']:.3f}, covering {fleet['covering']:.3f};"
             f" of {fleet['null_clients']} clients of fleets without states"
             f" {fleet['false_clients']} are taken for several states. A study in this benchmark:"
-            " `States` learns one stream.\n"
+            " clients of `States` have axes of their own.\n"
         )
     text += (
         sensors_page(result["sensors"]) + noise_page(result["noise"]) + cost_page(result["cost"])
