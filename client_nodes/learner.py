@@ -34,9 +34,9 @@ class Learner:
     """Learns each row once, in order, for all streaming models of a client.
 
     Updates are due after `publish_readings` places of the readings log (or `readings_max` of the
-    contract, if fewer), wherever batches begin and end, and `publish_s` seconds after the previous
-    ones if there was any place since. A rejected reading has its place: when an update is due does
-    not tell whether a reading was valid.
+    contract, or as many as an algorithm has room for, if fewer), wherever batches begin and end,
+    and `publish_s` seconds after the previous ones if there was any place since. A rejected reading
+    has its place: when an update is due does not tell whether a reading was valid.
     """
 
     def __init__(
@@ -50,10 +50,11 @@ class Learner:
         models = [model for model in contract.models.values() if model.family.client_learns]
         self._models = [ModelLearner(model, contract.width, publisher) for model in models]
         self._settings = settings
-        # The contract limits the readings behind one update.
-        self._publish_readings = min(
-            [settings.publish_readings, *(model.declared.readings_max for model in models)]
-        )
+        self._publish_readings = settings.publish_readings
+        for model in models:
+            # The contract limits the readings behind one update, and so may the algorithm.
+            limit = min(self._publish_readings, model.declared.readings_max)
+            self._publish_readings = model.streaming.update_readings(model.options, limit)
         self._hides_validity = contract.mode.formal
         self._rejected = 0
         self._places_since_update = 0

@@ -22,16 +22,19 @@ PAPER = {"mode": "paper", "epsilon_nominal_per_feature": 20}
 
 
 def plant(
-    privacy: dict[str, Any] | None = None, models: tuple[str, ...] = ("clusters",)
+    privacy: dict[str, Any] | None = None,
+    models: tuple[str, ...] = ("clusters",),
+    **declared: Any,
 ) -> Contract:
-    """A contract with the features warm and damp, and an fcac model of each name."""
+    """A contract with the features warm and damp, and a model of each name, which is of fcac unless
+    something else is declared."""
     features = [{"name": "warm", "low": -10, "high": 50}, {"name": "damp", "low": 0, "high": 100}]
     return parse_contract(
         {
             "federation": {"name": "plant"},
             "features": features,
             "privacy": privacy or OFF,
-            "models": [{"name": name, "algorithm": "fcac"} for name in models],
+            "models": [{"name": name, "algorithm": "fcac"} | declared for name in models],
         }
     )
 

@@ -348,6 +348,9 @@ class StreamingAlgorithm:
     """snapshot arrays -> `predict` as plain data, for other programs; None: it has no such form"""
     aggregation: Aggregation | None = None
     """rules by which a region passes on what its clients have contributed; None: it cannot"""
+    update_readings_max: Callable[[Mapping[str, Any]], int] | None = None
+    """options -> readings after which a client publishes at the latest, because an update has room
+    for so many; None: any number. Raises `SettingsError`"""
     new_readings: str | None = None
     """the array of `update` that counts, for each of its points, the readings since the update
     before; None: it has none, and its points stand for equal parts of them"""
@@ -364,6 +367,13 @@ class StreamingAlgorithm:
     def aggregates(self) -> bool:
         """Whether a region can contribute to a model of it."""
         return self.aggregation is not None
+
+    def update_readings(self, options: Mapping[str, Any], readings: int) -> int:
+        """Readings after which a client with these options publishes, where its settings say
+        `readings`. Raises `SettingsError`."""
+        if self.update_readings_max is None:
+            return readings
+        return min(readings, self.update_readings_max(options))
 
     def summary(self, snapshot: Arrays) -> Summary:
         """Snapshot arrays -> the sizes of its clustering."""

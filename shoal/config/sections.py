@@ -43,7 +43,11 @@ class ClientSettings(Settings):
         description="one folder per client below it: readings, key, checkpoint",
     )
     publish_readings: int = Field(
-        default=500, ge=1, le=10**9, description="publish after this many readings learnt"
+        default=500,
+        ge=1,
+        le=10**9,
+        description="publish after this many readings learnt, or after as many as an algorithm has "
+        "room for in an update, if fewer: cluster_tree for 8 times its `points_max`",
     )
     publish_s: float = Field(
         default=10.0, gt=0, le=86400, description="or after this many seconds, if sooner"

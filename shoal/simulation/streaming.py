@@ -76,8 +76,8 @@ class StreamingFederation(Federation[StreamingClient]):
         The order in which the server absorbs nodes is a function of the seed and of the number of
         absorptions before.
     update_readings : int, optional
-        Rows of a client after which it contributes within one call of `learn`; by default it
-        contributes at the end.
+        Rows of a client after which it contributes within one call of `learn`, or after fewer
+        where the algorithm has room for fewer in an update; by default it contributes at the end.
 
     A missing value (NaN) is taken from the nearest earlier row of the client over what the row has;
     a row without any value is not learnt. Raises `SettingsError`.
@@ -116,7 +116,7 @@ class StreamingFederation(Federation[StreamingClient]):
             return
         rows_of = {name: rows[own] for name, own in dealt.rows_of_clients()}
         longest = max(map(len, rows_of.values()))
-        step = self._update_readings or longest
+        step = self._algorithm.update_readings(self._options, self._update_readings or longest)
         for first in range(0, longest, step):
             turn = {name: own[first : first + step] for name, own in rows_of.items()}
             is_end = first + step >= longest

@@ -4,6 +4,7 @@ cases first."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from shoal.algorithms.cluster_tree import (
     ClusterTreeServer,
 )
 from shoal.algorithms.cluster_tree.arrays import SNAPSHOT, UPDATE
+from shoal.algorithms.cluster_tree.region import ClusterTreeAggregator
 from shoal.algorithms.streaming import Contribution
 from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.kernels.arrays import Floats
@@ -61,6 +63,26 @@ def test_nothing_is_learnt_from_nothing() -> None:
     assert server.active == []
     assert server.dimensions is None
     assert all(len(array) == 0 for array in server.snapshot().values())
+
+
+@pytest.mark.parametrize("through_region", [False, True])
+def test_one_distribution_is_one_cluster_however_many_readings_were_to_be_in_an_update(
+    through_region: bool,
+) -> None:
+    rows = np.random.default_rng(3).normal(size=(20_000, 2))
+    step = CLUSTER_TREE.update_readings({}, 10_000)
+    updates = contributions(rows, n_clients=1, step=step)
+    if through_region:
+        aggregator = ClusterTreeAggregator({}, 2)
+        passed_on = []
+        for update in updates:
+            aggregator.add(update.arrays, step)
+            if aggregator.is_due:
+                passed_on.append(replace(update, arrays=aggregator.contribute()))
+        updates = passed_on
+    server = ClusterTreeServer(2)
+    server.absorb(updates, b"")
+    assert len(server.snapshot()["identity"]) == 1
 
 
 def test_a_single_reading_is_kept_until_there_is_another() -> None:

@@ -176,6 +176,14 @@ def test_an_update_is_due_after_a_number_of_readings(site: Site) -> None:
         assert not node.up_to_date, "20 readings are not published yet"
 
 
+def test_an_update_has_no_more_readings_than_its_algorithm_has_room_for(tmp_path: Path) -> None:
+    contract = plant(algorithm="cluster_tree", options={"points_max": 8})
+    site = Site(tmp_path, contract, publish_readings=100)
+    site.add_readings(readings(200))
+    site.run()
+    assert [update.readings for update in site.updates()] == [64, 64, 64]
+
+
 def test_an_update_passes_validation_and_names_its_client_and_model(site: Site) -> None:
     site.add_readings(readings(50))
     site.run()

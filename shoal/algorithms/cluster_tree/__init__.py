@@ -18,6 +18,7 @@ from shoal.algorithms.cluster_tree.client import HISTORY_READINGS, ClusterTreeCl
 from shoal.algorithms.cluster_tree.options import ClusterTreeOptions
 from shoal.algorithms.cluster_tree.region import ClusterTreeAggregator
 from shoal.algorithms.cluster_tree.server import ClusterTreeServer, predict, predictor, view
+from shoal.algorithms.cluster_tree.sketches import READINGS_PER_POINT
 from shoal.algorithms.streaming import Aggregation, Arrays, StreamingAlgorithm
 
 __all__ = ["ClusterTreeClient", "ClusterTreeOptions", "ClusterTreeServer"]
@@ -36,6 +37,11 @@ def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> 
     check_masses("count", arrays["count"], claims, spare=HISTORY_READINGS + points_max)
 
 
+def update_readings_max(options: Mapping[str, Any]) -> int:
+    """Readings of an update at most. Raises `SettingsError`."""
+    return READINGS_PER_POINT * ClusterTreeOptions.parse(options).points_max
+
+
 CLUSTER_TREE: Final = StreamingAlgorithm(
     name="cluster_tree",
     client=lambda options, dimensions: ClusterTreeClient(dimensions, **options),
@@ -46,6 +52,7 @@ CLUSTER_TREE: Final = StreamingAlgorithm(
     predictor=predictor,
     view=view,
     check_claims=check_claims,
+    update_readings_max=update_readings_max,
     new_readings="count",
     aggregation=Aggregation(ClusterTreeAggregator),
 )

@@ -47,7 +47,7 @@ class ClusterTreeOptions(AlgorithmOptions):
         "how many times `cells_max` and the two numbers of readings are kept at most, in "
         "proportion to the clusters, or places with gaps between them, where there are more than "
         "20: it takes as many more readings to tell them apart. Where it is too little for them, "
-        "the model says so",
+        "the model says so, up to about 100 clusters",
         least=1.0,
     )
     split_significance: float = option(

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from shoal.algorithms.cluster_tree.options import ClusterTreeOptions
-from shoal.algorithms.cluster_tree.sketches import SketchState, sketched
+from shoal.algorithms.cluster_tree.sketches import READINGS_PER_POINT, SketchState, sketched
 from shoal.algorithms.streaming import Arrays, State
 from shoal.kernels.sketching import Sketch, empty_sketch
 from shoal.saved_state import SavedState
@@ -59,8 +59,8 @@ class ClusterTreeAggregator:
 
     @property
     def is_due(self) -> bool:
-        """False: nothing was asked for."""
-        return False
+        """Whether there are so many readings that more would make the points too coarse."""
+        return self._readings >= READINGS_PER_POINT * self._points_max
 
     def contribute(self) -> Arrays:
         """The `UPDATE` arrays of the points since the last call."""
