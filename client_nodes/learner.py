@@ -108,7 +108,8 @@ class Learner:
 
         The time is in seconds since 1970.
         """
-        places = self._publish_readings - self._places_since_update
+        # None where there are more than enough, as after the setting was lowered.
+        places = max(0, self._publish_readings - self._places_since_update)
         return places, self._updated_at + self._settings.publish_s
 
     def learn(self, batch: PrivateBatch, now: float) -> list[EncodedUpdate]:
@@ -120,7 +121,7 @@ class Learner:
         start = 0
         places = len(batch.place_times)
         while start < places:
-            stop = min(places, start + self._publish_readings - self._places_since_update)
+            stop = min(places, start + self.due[0])
             # Updates are due by places: rejected and withheld readings have a place, and no row.
             # `numbers` are the places of the rows, ascending.
             first, end = np.searchsorted(batch.numbers, [start, stop])

@@ -184,6 +184,19 @@ def test_an_update_has_no_more_readings_than_its_algorithm_has_room_for(tmp_path
     assert [update.readings for update in site.updates()] == [64, 64, 64]
 
 
+def test_a_client_whose_updates_are_to_be_smaller_publishes_at_once_what_waits(
+    tmp_path: Path,
+) -> None:
+    site = Site(tmp_path, plant(OFF), publish_readings=100)
+    site.add_readings(readings(60))
+    site.run()
+    site.settings = site.settings.model_copy(update={"publish_readings": 20})
+    site.add_readings(readings(30))
+    totals = site.run()
+    assert [update.readings for update in site.updates()] == [60, 20]
+    assert (totals["learned"], totals["rejected"]) == (90, 0)
+
+
 def test_an_update_passes_validation_and_names_its_client_and_model(site: Site) -> None:
     site.add_readings(readings(50))
     site.run()
