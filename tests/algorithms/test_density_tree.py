@@ -15,7 +15,7 @@ from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.density_tree import DENSITY_TREE, DensityTreeOptions, DensityTreeServer
 from shoal.algorithms.density_tree.arrays import SHARE_ONE
 from shoal.algorithms.density_tree.axes import Axes, oblique_axes
-from shoal.algorithms.density_tree.clumping import Clumping, Missed, sampling_variance
+from shoal.algorithms.density_tree.clumping import Clumping
 from shoal.algorithms.density_tree.clusters import cluster_leaves
 from shoal.algorithms.density_tree.cutting import can_be_cut
 from shoal.algorithms.density_tree.extents import extents
@@ -473,31 +473,6 @@ def test_windows_are_not_compared_with_what_noise_alone_has_made() -> None:
     for earlier in (-500.0, 0.0, 10.0):
         clumping.compare(np.full(4, earlier), np.full(4, 800.0), np.full(4, 100.0), np.full(4, 8.0))
     assert clumping.variance is None
-
-
-def test_counts_vary_by_which_windows_have_sampled_their_axis() -> None:
-    generator = np.random.default_rng(11)
-    windows = 400
-    axes = 4
-    states = 8
-    shares = np.array([SHARE_ONE, SHARE_ONE // 2, SHARE_ONE // 4, SHARE_ONE // 4])
-    plan = {
-        "leaf_id": np.array([7]),
-        "axis_leaf": np.zeros(axes, dtype=np.int64),
-        "axis_share": shares,
-    }
-    # Each window holds one state, which is in a bin of its own; half of the windows sample an axis.
-    held = np.eye(states)[np.arange(windows) % states] * WINDOW / 2
-    drawn = generator.random((3_000, windows)).argsort(axis=1) < windows // 2
-    counts = drawn @ held
-    missed = Missed(plan, WINDOW).of_leaf(7)
-    expected = sampling_variance(counts.mean(axis=0)[None], missed, 1.0 - 1.0 / states)
-    # That the counts of all bins together are known is left out.
-    without = states / (states - 1)
-    assert expected[0] == pytest.approx(counts.var(axis=0) * without, rel=0.1)
-    every = {**plan, "axis_share": np.full(axes, SHARE_ONE)}
-    assert not sampling_variance(counts[:1], Missed(every, WINDOW).of_leaf(7), 0.5).any()
-    assert not sampling_variance(counts[:1], missed, 0.0).any(), "readings drawn alike"
 
 
 def test_of_a_leaf_with_few_readings_fewer_axes_are_sampled_unless_windows_differ() -> None:

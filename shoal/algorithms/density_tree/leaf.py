@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -123,25 +122,15 @@ class Leaf:
         """(A,) of the coarse bins."""
         return (self.end - self.start) / BINS
 
-    def best_valleys(
-        self, depth: float, significance: float, spread: Callable[[Floats], Floats] | None = None
-    ) -> AxisValleys:
+    def best_valleys(self, depth: float, significance: float) -> AxisValleys:
         """The best valley of each axis: in the fine bins where it is significant there, else in the
-        coarse ones.
-
-        `spread` gives counts (A, bins) the variance that they have besides noise and their own.
-        """
+        coarse ones."""
         a = len(self.axes)
-        coarse_noise = self.coarse_noise
-        fine_noise = self.fine_noise
-        if spread is not None:
-            coarse_noise = coarse_noise + spread(self.coarse)
-            fine_noise = fine_noise + spread(self.fine)
         # Coarse and fine bins of all axes at once: the search takes about as long for few as for
         # many.
         valleys = find_valleys(
             np.concatenate([self.coarse, self.fine]),
-            np.concatenate([coarse_noise, fine_noise]),
+            np.concatenate([self.coarse_noise, self.fine_noise]),
             depth,
         )
         coarse = Valleys(*(values[:a] for values in valleys))

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from shoal.algorithms.counting import FOUND_SIGNIFICANCE, without_far_noise
 from shoal.algorithms.density_tree.arrays import SHARE_ONE, SNAPSHOT, Block, blocks_of
 from shoal.algorithms.density_tree.axes import Axes, oblique_axes
-from shoal.algorithms.density_tree.clumping import Clumping, Missed, sampling_variance
+from shoal.algorithms.density_tree.clumping import Clumping
 from shoal.algorithms.density_tree.clusters import cluster_leaves, masses
 from shoal.algorithms.density_tree.cutting import can_be_cut, cut_leaf, new_leaf, take_back
 from shoal.algorithms.density_tree.extents import draw_rows, extents
@@ -140,9 +140,7 @@ class DensityTreeServer:
        leaf has again what both parts have counted.
     6. *Cutting* (`_axis_to_cut`, `find_valleys`): each leaf is cut at its most significant valley,
        if that is at least `cut_significance` standard deviations deep and at most `depth` times the
-       lower of its peaks high. Counts vary by noise, by their own number, and by which windows have
-       sampled the axis (`sampling_variance`). A part with most of the readings inherits the
-       histograms.
+       lower of its peaks high. A part with most of the readings inherits the histograms.
     7. *Zooming* (`Leaf.zoom_in`): elsewhere fine bins are laid over the part of an axis in which
        readings lie, and oblique axes that show nothing are drawn anew (`_renew_oblique`).
     8. *Clusters* (`cluster_leaves`): leaves that touch are joined where no valley is left between
@@ -207,8 +205,6 @@ class DensityTreeServer:
         self._found = False
         """whether that sum has been significant: noise alone is no cluster"""
         self._snapshot: dict[str, AnyArray]
-        self._missed: Missed
-        """what axes miss under the plan of the snapshot"""
         self._publish()
 
     @property
@@ -330,7 +326,7 @@ class DensityTreeServer:
         for leaf in self._leaves:
             # `_leaves` is a list of its own, so the parts of a leaf that is cut here wait for the
             # next growth: they have counted nothing yet on most axes.
-            valleys = self._valleys(leaf)
+            valleys = leaf.best_valleys(options.depth, options.cut_significance)
             axis = self._axis_to_cut(leaf, valleys)
             if axis is not None:
                 self._cut(leaf, axis, valleys)
@@ -344,20 +340,6 @@ class DensityTreeServer:
         # bounded.
         self._deficits.keep(set(nodes_by_leaf(self._root)) | self._late.leaf_ids)
         self._publish()
-
-    def _valleys(self, leaf: Leaf) -> AxisValleys:
-        """The best valley of each axis of a leaf."""
-        options = self.options
-        composition = self._clumping.variance
-        # Not known, or none.
-        if not composition:
-            return leaf.best_valleys(options.depth, options.cut_significance)
-        missed = self._missed.of_leaf(leaf.leaf_id)
-
-        def spread(counts: Floats) -> Floats:
-            return sampling_variance(counts, missed, composition)
-
-        return leaf.best_valleys(options.depth, options.cut_significance, spread)
 
     def end_stream(self) -> None:
         """No reading follows that could confirm a group which is not shown yet: show each."""
@@ -452,7 +434,6 @@ class DensityTreeServer:
             check_plan(plan_arrays(self._root, every_axis), self.d)
         except InvalidData as damaged:
             raise InvalidState(f"saved tree: {damaged}") from None
-        self._missed = Missed(self._snapshot, self.options.window_readings)
 
     @property
     def _leaves(self) -> list[Leaf]:
@@ -506,7 +487,7 @@ class DensityTreeServer:
         """Draw oblique axes anew that were counted long enough and show nothing."""
         if not self._oblique:
             return
-        hint = self._valleys(leaf).hint
+        hint = leaf.best_valleys(self.options.depth, self.options.cut_significance).hint
         # Those up to `kept` are features and axes that a cut above uses: they are never drawn anew.
         for axis in range(leaf.kept, len(leaf.axes)):
             mass, noise = _newest_counts(leaf, axis)
@@ -552,7 +533,6 @@ class DensityTreeServer:
         )
         arrays["found"] = np.array([self._found])
         self._snapshot = {name: arrays[name] for name in SNAPSHOT}
-        self._missed = Missed(self._snapshot, options.window_readings)
 
     def _axis_shares(self, leaf: Leaf, readings: float) -> Ints:
         """(A,) how often each axis of a leaf is sampled, where a window has `readings` in it."""
@@ -563,7 +543,7 @@ class DensityTreeServer:
         )
         if not options.axes_per_window:
             sampled = axes_of_leaf(sampled, readings, variance, self._clumping.variance)
-        hint = self._valleys(leaf).hint
+        hint = leaf.best_valleys(options.depth, options.cut_significance).hint
         return axis_shares(leaf, hint, sampled)
 
 
