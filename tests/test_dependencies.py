@@ -30,6 +30,8 @@ INTERNAL = {
     "kafka.record.default_records": ("gzip_decode", "lz4_decode", "snappy_decode", "zstd_decode"),
     "kafka.record.legacy_records": ("gzip_decode", "lz4_decode", "snappy_decode"),
     "kafka.record.util": ("calc_crc32c", "crc32c_py"),
+    "kafka:KafkaConsumer": ("_coordinator",),
+    "kafka.coordinator.consumer:ConsumerCoordinator": ("request_rejoin",),
     "kafka:KafkaProducer": ("_accumulator", "_sender"),
     "kafka.producer.record_accumulator:RecordAccumulator": ("has_incomplete",),
     "kafka.producer.sender:Sender": ("force_close",),
