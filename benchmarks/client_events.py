@@ -16,7 +16,7 @@ from sklearn.cluster import KMeans
 
 from benchmarks.feature_events import FILES, MONTH_DAYS, filled, read
 from benchmarks.machine import facts, one_line
-from benchmarks.results import out_option, table, write
+from benchmarks.results import data_option, out_option, quick_option, table, write
 from shoal.client_nodes.labelling.visits import Visits, day_of
 from shoal.config.base import DAY_S
 from shoal.config.contract import Contract
@@ -87,13 +87,8 @@ class Fault(NamedTuple):
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path, exists=True),
-    required=True,
-    help="The folder of data sets.",
-)
-@click.option("--quick", is_flag=True, help="One fleet and fault: shows that it runs.")
+@data_option
+@quick_option("One fleet and fault")
 @out_option("client_events")
 def main(data: Path, quick: bool, out: Path) -> None:
     """Measure false alarms and delays of events of clients on three fleets. Five minutes."""

@@ -15,7 +15,7 @@ import click
 import numpy as np
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import out_option, table, write
+from benchmarks.results import data_option, out_option, quick_option, table, write
 from shoal import ClusterTree
 from shoal.client_nodes.labelling.drift import DriftWatch
 from shoal.client_nodes.labelling.stuck import StuckWatch
@@ -119,13 +119,8 @@ Method = Callable[[Stream, Floats, Bools], list[Alarm]]
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path, exists=True),
-    required=True,
-    help="The folder of data sets.",
-)
-@click.option("--quick", is_flag=True, help="One stream: shows that it runs; no figures to keep.")
+@data_option
+@quick_option("One stream")
 @out_option("feature_events")
 def main(data: Path, quick: bool, out: Path) -> None:
     """Measure false alarms and delays on five sensor files. Five minutes."""

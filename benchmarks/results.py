@@ -24,6 +24,15 @@ def out_option(name: str) -> Callable[[Command], Command]:
     )
 
 
+data_option = click.option(
+    "--data",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    required=True,
+    help="The folder of data sets.",
+)
+"""the option of a benchmark that measures on sensor files only"""
+
+
 def quick_option(what: str) -> Callable[[Command], Command]:
     """The option that runs a small part of a benchmark, `what` of it, for the tests."""
     return click.option(

@@ -28,7 +28,7 @@ from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # it has no types
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import out_option, table, write
+from benchmarks.results import out_option, quick_option, table, write
 from benchmarks.states_cost import cost_page, measure_cost
 from benchmarks.states_fleet import measure_fleet
 from benchmarks.states_noise import measure_noise, noise_page
@@ -570,7 +570,7 @@ class Choice(NamedTuple):
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option("--quick", is_flag=True, help="Few streams: shows that it runs; no figures to keep.")
+@quick_option("Few streams")
 @click.option(
     "--every",
     default=1,

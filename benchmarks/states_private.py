@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import out_option, table, write
+from benchmarks.results import out_option, quick_option, table, write
 from benchmarks.states_streams import FEATURES, NULLS, autoregressive, dwells, means_apart
 from shoal.algorithms.from_counts.states import PairCounter, StatesFromCountsServer
 from shoal.algorithms.streaming import Contribution
@@ -270,11 +270,7 @@ def _entry(cell: dict[str, Any]) -> str:
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option(
-    "--quick",
-    is_flag=True,
-    help="Short streams and one seed: shows that it runs; no figures to keep.",
-)
+@quick_option("Short streams and one seed")
 @out_option("states_private")
 def main(quick: bool, out: Path) -> None:
     """Measure states from private counts."""

@@ -13,7 +13,7 @@ import numpy as np
 from river.drift import ADWIN, PageHinkley
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import out_option, table, write
+from benchmarks.results import data_option, out_option, quick_option, table, write
 from benchmarks.steadiness.sensors import SENSORS, Table, read
 from shoal import ClusterTree
 from shoal.kernels.arrays import Floats, Ints
@@ -84,13 +84,8 @@ class Bins:
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path, exists=True),
-    required=True,
-    help="The folder of data sets.",
-)
-@click.option("--quick", is_flag=True, help="One stream: shows that it runs; no figures to keep.")
+@data_option
+@quick_option("One stream")
 @out_option("unusual")
 def main(data: Path, quick: bool, out: Path) -> None:
     """Measure false alarms and delays on twelve sensor streams. A quarter of an hour."""

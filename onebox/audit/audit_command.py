@@ -69,7 +69,7 @@ def audit(
     prove it. The exit code is 1 if a claim is refuted.
     """
     # `shoal privacy report` loads this command too, but neither nodes nor attacks.
-    import numpy as np  # noqa: PLC0415 - of attacks alone
+    import numpy as np  # noqa: PLC0415 - for attacks only
 
     try:
         from shoal.onebox.audit.audits import run_audits  # noqa: PLC0415 - loads nodes

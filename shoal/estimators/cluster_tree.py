@@ -40,8 +40,8 @@ class ClusterTree(IdentityEstimator):
     random_state : int, default=0
         Nothing in this algorithm is random; here because all streaming estimators have it.
     update_readings : int, default=500
-        Rows after which a client publishes within a call, as it would in a federation; it also does
-        so at the end.
+        Rows after which a client publishes within a call, as it would in a federation, or 8 times
+        `points_max` if that is fewer; it also does so at the end.
     points_max : int, default=128
         Largest number of weighted points that a client publishes at once.
     cells_max : int, default=1000
@@ -56,7 +56,7 @@ class ClusterTree(IdentityEstimator):
         or its share of the recent readings.
     growth_max : float, default=4.0
         How many times these three are allowed at most, in proportion to the clusters where there
-        are more than 20; a warning says where more are needed.
+        are more than 20; a warning says where more are needed, up to about 100 clusters.
     split_significance : float, default=4.5
         Standard deviations by which both sides of a join must be denser than the join, to be two
         clusters.

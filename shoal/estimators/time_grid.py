@@ -42,7 +42,10 @@ def seconds_of(times: ArrayLike, n: int) -> Floats:
         # In nanoseconds first: the same moments are the same seconds, whatever unit they come in.
         return array.astype("datetime64[ns]").astype(np.int64) / 1e9
     if array.dtype.kind not in "iuf":
-        raise InvalidData("times must be seconds or datetime64")
+        raise InvalidData(
+            "times must be seconds or datetime64; those with a time zone as UTC without one, as "
+            "pandas has them after tz_convert(None)"
+        )
     seconds = array.astype(np.float64)
     if not np.isfinite(seconds).all():
         raise InvalidData("times has entries that are no times")

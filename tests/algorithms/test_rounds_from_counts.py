@@ -50,7 +50,8 @@ def test_rows_are_drawn_where_readings_are() -> None:
     blobs = stream("blobs d=2")
     model = DensityTree(epsilon=4.0, random_state=3).fit(blobs.rows, clients=blobs.owner)
     server = model._federation.server
-    drawn = server.draw_rows(DRAWN_ROWS)  # type: ignore[attr-defined]  # this one's can draw
+    assert isinstance(server, DensityTreeServer)
+    drawn = server.draw_rows(DRAWN_ROWS)
     assert abs(len(drawn) - DRAWN_ROWS) < 100
     away = np.sqrt(((drawn[:, None] - blobs.rows[None, ::20]) ** 2).sum(axis=2)).min(axis=1)
     assert np.quantile(away, 0.95) < 0.03

@@ -3,7 +3,7 @@ published."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from operator import getitem
@@ -182,6 +182,17 @@ def test_the_server_learns_from_windows_that_close_by_the_clock(tmp_path: Path) 
     assert first[0].privacy["hides_presence"]
 
 
+def noting(closed: list[bytes]) -> Callable[..., Any]:
+    """`ModelCounter.make_update` that also appends the rows of each window that is closed."""
+    make = ModelCounter.make_update
+
+    def make_and_note(model: ModelCounter, window: ClosedWindow, *more: Any) -> Any:
+        closed.append(window.rows.tobytes() + window.valid.tobytes())
+        return make(model, window, *more)
+
+    return make_and_note
+
+
 def test_windows_depend_on_the_log_and_not_on_when_a_client_reads_it(tmp_path: Path) -> None:
     found = []
     for name, until, batch in (
@@ -193,13 +204,7 @@ def test_windows_depend_on_the_log_and_not_on_when_a_client_reads_it(tmp_path: P
         feed.write(EVERY_5_S)
         monkey = pytest.MonkeyPatch()
         closed: list[bytes] = []
-        make = ModelCounter.make_update
-
-        def noting(model: ModelCounter, window: ClosedWindow, *more: Any) -> Any:
-            closed.append(window.rows.tobytes() + window.valid.tobytes())  # noqa: B023 - this turn
-            return make(model, window, *more)  # noqa: B023 - in its turn
-
-        monkey.setattr(ModelCounter, "make_update", noting)
+        monkey.setattr(ModelCounter, "make_update", noting(closed))
         feed.run(*until)
         monkey.undo()
         found.append(closed)

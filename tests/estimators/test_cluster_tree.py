@@ -66,6 +66,11 @@ def test_it_learns_what_the_halves_learn_from_updates_of_that_size() -> None:
     assert pack(model._federation.server.state()) == pack(server.state())
 
 
+def test_one_distribution_is_one_cluster_whatever_the_size_of_updates() -> None:
+    rows = np.random.default_rng(3).normal(size=(12_000, 2))
+    assert ClusterTree(update_readings=10_000).fit(rows).n_clusters_ == 1
+
+
 def test_fit_needs_two_rows_and_forgets() -> None:
     with pytest.raises(InvalidData, match="n_samples = 1"):
         ClusterTree().fit(np.ones((1, 2)))

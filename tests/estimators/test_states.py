@@ -217,6 +217,17 @@ def test_any_division_into_calls_finds_the_same_bit_for_bit() -> None:
     assert model.n_states_ == 3
 
 
+def test_columns_that_each_repeat_at_a_period_of_their_own_are_in_one_state() -> None:
+    """In a short stream axes are fitted to what such columns have in common by chance."""
+    rng = np.random.default_rng([81_000, 1, 5])
+    columns = []
+    for _ in range(3):
+        period = int(rng.integers(24, 300))
+        wave = np.sin(2 * np.pi * np.arange(2_000) / period + rng.uniform(0, 2 * np.pi))
+        columns.append(wave + 0.3 * rng.normal(size=2_000))
+    assert set(shoal.States().fit(np.column_stack(columns)).labels_.tolist()) == {0}
+
+
 @pytest.mark.parametrize("cut", [1, 999, 2_200])
 def test_a_restored_model_continues_bit_for_bit(cut: int) -> None:
     rows = changing(2)
@@ -455,6 +466,7 @@ def test_rows_at_times_are_placed_alike_in_any_calls_and_after_saving() -> None:
         ([0.0], "the time of each of the 2 rows"),
         ([1.0, 0.0], "order of time"),
         (["a", "b"], "seconds or datetime64"),
+        (pd.date_range("2026", periods=2, tz="UTC"), "tz_convert"),
         ([0.0, np.nan], "no times"),
         (np.array(["2026-01-01", "NaT"], dtype="datetime64[s]"), "no times"),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -25,9 +27,8 @@ NONE = np.empty(0, dtype=np.int64)
 quick = settings(max_examples=examples(150), deadline=None)
 
 
-def ascending(numbers: object) -> Ints:
-    as_list = list(numbers)  # type: ignore[call-overload]  # an array, a set or a list
-    return np.unique(np.array(as_list, dtype=np.int64))
+def ascending(numbers: Iterable[int]) -> Ints:
+    return np.unique(np.array(list(numbers), dtype=np.int64))
 
 
 def by_flooding(numbers: Ints, cells: int, d: int) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -94,14 +95,17 @@ def test_a_batch_is_stored_as_its_records_are_one_by_one(log: Log, topic: str, n
     ]
 
 
+NOT_ALL_BYTES: list[Any] = [b"", 1]
+"""values of a header, of which one is a number"""
+
+
 @pytest.mark.parametrize(
     "batch",
     [
         RecordBatch([b"a", b"b" * 3000], ()),
         RecordBatch([b"a", b"b"], (), [("row", [b"", b"1" * 3000])]),
         RecordBatch([b"a", "b"], ()),  # type: ignore[list-item]  # that is tested
-        # The value of a header is bytes; a list of an empty one and a number is refused.
-        RecordBatch([b"a", b"b"], (), [("row", [b"", 1])]),  # type: ignore[list-item]  # tested
+        RecordBatch([b"a", b"b"], (), [("row", NOT_ALL_BYTES)]),
         RecordBatch([b"a", b"b"], ((1, b""),)),  # type: ignore[arg-type]  # that is tested
     ],
     ids=["value too large", "header too large", "value", "content", "header"],

@@ -520,6 +520,25 @@ def test_models_do_not_wait_for_a_history_that_another_process_holds(
     assert undisturbed.run() == after
 
 
+def test_a_server_starts_while_another_process_holds_its_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(history_store, "WAIT_S", 0.0)
+    site = site_in(tmp_path)
+    site.send(*updates_at(site, START, START + 300))
+    site.run()
+    before = bins_of(site)
+    with closing(sqlite3.connect(tmp_path / HISTORY_FILE, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        site.send(*updates_at(site, START + 600, first=3))
+        site.run()
+        assert "history_in_memory" in caplog.messages
+        assert bins_of(site) == before, "the file is as it was"
+    history_store._UNUSABLE_UNTIL[tmp_path / HISTORY_FILE] = 0.0
+    site.run()
+    assert [readings_in(counted) for counted in bins_of(site)] == [40, 40, 40]
+
+
 def test_small_bins_that_stay_lie_side_by_side_though_large_ones_between_them_are_removed(
     tmp_path: Path,
 ) -> None:
