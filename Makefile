@@ -22,11 +22,11 @@ demo: $(VENV)/.demo ## cluster a real sensor stream on this machine, with a live
 
 # Kernels are compiled once, meanwhile: otherwise every process that needs them first would compile them for itself.
 # Long tests wait for processes more than they compute, so more workers than two cores gain time.
-test: $(VENV)/.dev ## in 15 to 40 minutes, by the processor: lint, check types, run all tests but those of `make integration`
+test: $(VENV)/.dev ## in 30 to 45 minutes, by the processor: lint, check types, run all tests but those of `make integration`
 	$(BIN)/shoal kernels & $(MAKE) --no-print-directory lint check-types; passed=$$?; wait; exit $$passed
 	SHOAL_TEST_FORM=compiled $(BIN)/pytest -n 5 --dist loadfile --no-loadscope-reorder -m "not integration" $(TESTS)
 
-check: $(VENV)/.dev lint ## in 100 to 130 seconds, while you work: lint, types, and the tests that need no other program
+check: $(VENV)/.dev lint ## in 5 to 10 minutes, while you work: lint, types, and the tests that need no other program
 	$(BIN)/mypy & types=$$!; \
 		SHOAL_EXAMPLES=few $(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder \
 		-m "not external and not long and not integration" $(TESTS); \
