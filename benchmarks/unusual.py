@@ -57,6 +57,8 @@ class Replay(NamedTuple):
 class Bins:
     """The bins of half hours, as a log would have them. A `PublishedHistory`."""
 
+    whole = True
+
     def __init__(self, labels: Ints, bins: Ints) -> None:
         self._bins: dict[int, HistoryBin] = {}
         for place in np.unique(bins).tolist():

@@ -519,7 +519,7 @@ class ServerMonitoring:
             for event in published.events
         )
         self._clusters.births_and_ends(snapshot.model, events)
-        self._clusters.counted(snapshot.model, published.history)
+        self._clusters.counted(snapshot.model, published.history.messages)
 
     def _sizes(self, snapshot: Snapshot, view: ClusteringView, lineage: Lineage) -> None:
         labels = {"model": snapshot.model}

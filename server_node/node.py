@@ -3,6 +3,7 @@ publishes snapshots."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -42,7 +43,12 @@ from shoal.server_node.ingest.quarantine import QuarantineRegister
 from shoal.server_node.ingest.quotas import Quotas
 from shoal.server_node.ingest.reassembly import Reassembly
 from shoal.server_node.ingest.requests import ServerParts, TakenRequests, request_signer
-from shoal.server_node.models.base import ModelEvent, PublishedSnapshot, ServedModel
+from shoal.server_node.models.base import (
+    HistoryChange,
+    ModelEvent,
+    PublishedSnapshot,
+    ServedModel,
+)
 from shoal.server_node.models.clients import client_statuses
 from shoal.server_node.models.factory import PLAIN, make_models
 from shoal.server_node.models.publisher import ModelPublisher
@@ -61,9 +67,16 @@ from shoal.transports.base import (
     read_next,
 )
 
-STATE_VERSION = 27
+STATE_VERSION = 28
 CLOCKS_APART_S: Final = 0.002
 """seconds that a wait is longer than the clock says, so that it does not end just before"""
+HISTORY_START_S: Final = 0.25
+HISTORY_STEP_S: Final = 0.05
+"""seconds of a start, and of each step, in which the history is made again from the log: mostly
+nothing is left after the start"""
+HELD_MAX: Final = 2**20
+"""numbers of updates that wait for the history (8 MiB, in each checkpoint): beyond, it is read to
+its end at once"""
 GATHER_S: Final = 0.02
 """seconds for which a server that has waited for an update takes what follows into the same step:
 clients that get their readings together publish one after the other, and those that come after a
@@ -216,6 +229,8 @@ class ServerNode:
         self._unprocessed: _Batch | None = None
         """records that were read and are not processed yet"""
         self._ends_at_start: Positions = {}
+        self._history_waits = False
+        """whether models hold what belongs to a history that was not whole"""
         self._started_at = clock()
 
     def _make_stages(self) -> None:
@@ -276,7 +291,10 @@ class ServerNode:
         self._outbox.publish_pending()
         publish_contract(self._log, self._resolved)
         # After the outbox: a kill between storing and this left records that the history lacks.
-        self._history.catch_up(self._log)
+        self._history.catch_up(self._log, HISTORY_START_S)
+        self._history_waits = not self._history.whole or self._held_history > 0
+        if not self._history.whole:
+            log_event("history_read", share=self._history.share_read)
 
     def _restore(self) -> bool:
         """Make the parts anew and restore the checkpoint into them; whether there was one."""
@@ -304,6 +322,9 @@ class ServerNode:
         """
         before = generation.contract
         standing = generation.standing
+        # Whole, before anything else: models that begin anew take over counts of bins, and what is
+        # removed from the history depends on what is in it.
+        self._history.catch_up(self._log)
         same: dict[str, ServedModel] = {}
         anew: list[str] = []
         for name, model in self._models.items():
@@ -320,8 +341,6 @@ class ServerNode:
             rounds = self._models[entry.model].rounds
             if rounds is not None:
                 rounds.quarantine(entry.client)
-        # What is removed from the history depends on what is in it.
-        self._history.catch_up(self._log)
         changed = contract_change_records(self._resolved, standing, self._history)
         # Stored before the history is changed: a kill in between leaves a history that is behind
         # its topic, and `catch_up` mends that. The other way round nothing would.
@@ -367,7 +386,11 @@ class ServerNode:
         `LogError` and `OffsetOutOfRange`; after an error only a new node, resumed from the
         checkpoint, may go on.
         """
-        batch = self._unprocessed or self._read(self._wait_s(timeout_s))
+        history_waited = self._history_waits
+        self._read_history()
+        # Nothing is waited for while there is more of the history to read.
+        wait_s = 0.0 if self._history_waits else self._wait_s(timeout_s)
+        batch = self._unprocessed or self._read(wait_s)
         began = time.perf_counter()
         try:
             ingested, rejected, reached = self._process(batch, began + self._settings.step_s)
@@ -394,6 +417,7 @@ class ServerNode:
             quarantined=self._quarantine.clients(),
             stored_at=None,
             reports=unlearned.reports,
+            history=self._waiting_history(unlearned.hidden),
         )
         made = step_records(
             self._contract, self._models, self._quarantine, self._history, outcome, now
@@ -405,8 +429,28 @@ class ServerNode:
         # Only what is on the disk may be seen: after a kill before the store it is learnt anew.
         if stored:
             self._publish()
-            self._history.apply(made.history)
-        return bool(ingested or records or events)
+            self._history.apply(made.history, self._log)
+        return bool(ingested or records or events or history_waited)
+
+    def _read_history(self) -> None:
+        """Read on in a history that is made again from the log, for a part of a step."""
+        if self._history.whole:
+            return
+        for_s = HISTORY_STEP_S if self._held_history <= HELD_MAX else math.inf
+        self._history.catch_up(self._log, for_s)
+        if self._history.whole:
+            log_event("history_read", share=1.0)
+
+    @property
+    def _held_history(self) -> int:
+        return sum(model.held_history for model in self._models.values())
+
+    def _waiting_history(self, hidden: bool) -> Sequence[HistoryChange]:
+        """What the models have held while the history was not whole, once it is."""
+        if not self._history_waits or not self._history.whole or hidden:
+            return ()
+        self._history_waits = False
+        return [model.take_history() for model in self._models.values()]
 
     def _go_back(self, failed: RecordFailed) -> None:
         """Go back to the checkpoint, as after a kill: models are unknown after a record that made
@@ -456,6 +500,7 @@ class ServerNode:
             lag_records=lag,
             regions=self._hierarchy.regions,
             client_names=self._settings.client_names,
+            history_read=self._history.share_read,
         )
 
     def _wait_s(self, timeout_s: float) -> float:

@@ -84,7 +84,7 @@ class Plant:
                     update, update.arrays["weight"], update.arrays["count"].astype(float), self.now
                 )
         published = self._publish()
-        records = [] if self.store is None else history_records(self.store, [published])
+        records = [] if self.store is None else history_records(self.store, [published.history])
         outbox = [
             *snapshot_records(CONTRACT, published),
             *(record.outbox_record(CONTRACT.history_topic) for record in records),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from shoal.protocol.history import (
     PLACE_UNITS,
     PLACES_FEATURES_MAX,
 )
-from shoal.saved_state import FloatArray, IntArray, SavedState
+from shoal.saved_state import FloatArray, IntArray, SavedState, require
 
 # Against 1 000 nodes the points of 20 updates took 30 ms of a step when all were compared. Of a
 # sample, each update shows its rare clusters seldom, but all of them together in their shares.
@@ -49,6 +49,8 @@ LARGEST_WEIGHT = 2**32
 # together stay within 64 bits.
 READINGS_PLACED_MAX = 2**31
 """readings of an update in a cluster beyond which their place counts no more"""
+SUM_MIN = -(2**63)
+"""sums of places are below 0 where places are"""
 GOLDEN = (math.sqrt(5) - 1) / 2
 """its multiples less their whole parts spread evenly over 0 to 1, however many there are"""
 
@@ -107,6 +109,12 @@ class Attribution(NamedTuple):
     """(u, k)"""
     placed: Placed | None = None
 
+    @property
+    def size(self) -> int:
+        """The numbers that it is made of."""
+        placed = 0 if self.placed is None else self.placed.sums.size
+        return self.readings.size + placed
+
 
 class Sample(NamedTuple):
     """The points of updates that are looked at, those of one update in the order in which it has
@@ -133,6 +141,55 @@ class TimedPoints(NamedTuple):
     """(m,) of the newest one"""
     upto_update: int
     """number of the newest of the updates"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacedState(SavedState):
+    """See the fields of `Placed`."""
+
+    at: Annotated[Floats, FloatArray("w")]
+    numbers: Annotated[Ints, IntArray("w")]
+    update: Annotated[Ints, IntArray("r")]
+    cluster: Annotated[Ints, IntArray("r")]
+    sums: Annotated[Ints, IntArray("r", "placed", least=SUM_MIN)]
+
+    def check(self) -> None:
+        require(bool((self.update < len(self.at)).all()), "places of updates that are not there")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttributionState(SavedState):
+    """See the fields of `Attribution`."""
+
+    at: Annotated[Floats, FloatArray("u")]
+    clients: list[str]
+    numbers: Annotated[Ints, IntArray("u")]
+    identities: Annotated[Ints, IntArray("k", least=NO_CLUSTER)]
+    readings: Annotated[Ints, IntArray("u", "k")]
+    placed: PlacedState | None
+
+    def check(self) -> None:
+        require(len(self.clients) == len(self.at), "readings of another number of clients")
+        require(bool((np.diff(self.identities) > 0).all()), "identities do not ascend")
+
+    @classmethod
+    def of(cls, readings: Attribution) -> Self:
+        """The saved state of readings that are attributed."""
+        placed = None
+        if readings.placed is not None:
+            placed = PlacedState(**readings.placed._asdict() | _times(readings.placed.at))
+        entries = readings._asdict() | _times(readings.at)
+        return cls(**entries | {"clients": list(readings.clients), "placed": placed})
+
+    def restored(self) -> Attribution:
+        """The readings that were saved."""
+        placed = None if self.placed is None else Placed(**vars(self.placed))
+        return Attribution(**vars(self) | {"placed": placed})
+
+
+def _times(at: Floats) -> dict[str, Floats]:
+    # Where all times in updates are whole numbers, so are these.
+    return {"at": at.astype(np.float64)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,12 +34,10 @@ from shoal.protocol.history import (
     readings_table,
 )
 from shoal.saved_state import IntArray, SavedState, require
-from shoal.server_node.history.attribution import with_directions
+from shoal.server_node.history.attribution import SUM_MIN, with_directions
 
 PackedTables = dict[tuple[bytes, bytes], PackedTable]
 """keys and readings of a table -> the table packed: bins of several widths often hold the same"""
-SUM_MIN: Final = -(2**63)
-"""sums of places are below 0 where places are"""
 NONE: Final[Ints] = np.empty(0, dtype=np.int64)
 
 

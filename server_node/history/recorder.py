@@ -27,7 +27,7 @@ from shoal.protocol.history import (
     HistoryNames,
 )
 from shoal.saved_state import SavedState, Whole, require
-from shoal.server_node.history.attribution import Attribution, Placed
+from shoal.server_node.history.attribution import Attribution, AttributionState, Placed
 from shoal.server_node.history.bins import Bin, PackedTables, Places, Summed
 from shoal.server_node.history.shares import client_name
 from shoal.server_node.history.sources import PublishedHistory
@@ -86,6 +86,7 @@ class RecorderState(SavedState):
     """what sets each cluster apart"""
     names_changed: bool
     begins_again: bool
+    held: list[AttributionState]
 
     def check(self) -> None:
         widths = {newest.width_s for newest in self.newest}
@@ -126,14 +127,35 @@ class Recorder:
         """whether what had been published before has been looked at"""
         self.begins_again = False
         """whether nothing that was published before belongs to it any more"""
+        self._held: list[Attribution] = []
+        """what came while the history is read from the log: the bins that it belongs to may not
+        have been read yet"""
+
+    @property
+    def held(self) -> int:
+        """The numbers of what waits until the history is whole."""
+        return sum(readings.size for readings in self._held)
 
     def count(self, readings: Attribution) -> None:
         """Count the readings of updates.
 
         An update that a published bin holds already is not counted again: so a model that is
         rebuilt from the log gets the bins that were published. One that is older than all bins kept
-        is not counted at all.
+        is not counted at all. All wait while what was published is not whole: a bin that is not
+        read yet would begin with them alone.
         """
+        self._held.append(readings)
+        self._count_held()
+
+    def _count_held(self) -> None:
+        if not self._published.whole:
+            return
+        held = self._held
+        self._held = []
+        for readings in held:
+            self._count(readings)
+
+    def _count(self, readings: Attribution) -> None:
         self._begin()
         clients = self._client_numbers(readings.clients)
         summed: dict[bytes, Summed] = {}
@@ -208,7 +230,9 @@ class Recorder:
 
     def feeding_client(self, identity: int) -> str:
         """The client of several from which nearly all readings of a cluster came in the newest bin
-        of six hours and the one before; empty where there is none."""
+        of six hours and the one before; empty where there is none, or they are not read yet."""
+        if not self._published.whole:
+            return ""
         newest = self._newest.get(PLACES_S)
         if newest is None:
             return ""
@@ -239,12 +263,17 @@ class Recorder:
         self._saved_places.clear()
         self._newest.clear()
         self._clients.clear()
+        self._held.clear()
         self.begins_again = True
         self._names_changed = True
 
     def go_on_from(self, earlier: Recorder) -> None:
         """Take over the counts of the same model under an earlier contract, without the places of
-        readings: its features were others."""
+        readings: its features were others.
+
+        What was published before must be whole.
+        """
+        earlier._count_held()
         state = earlier._state()
         bins = []
         for saved in state.bins:
@@ -270,7 +299,13 @@ class Recorder:
 
     def take_changed(self, updates: int) -> list[HistoryMessage]:
         """The bins and names that have changed since the last call; the model has absorbed
-        `updates`."""
+        `updates`.
+
+        None while what was published is not whole: they come with the first call after that.
+        """
+        if not self._published.whole:
+            return []
+        self._count_held()
         changed: list[HistoryMessage] = []
         packed: PackedTables = {}
         # A list, as bins are removed on the way. Before anything is published: a bin that is too
@@ -341,6 +376,7 @@ class Recorder:
             labels=[label for _, label in self._clusters.values()],
             names_changed=self._names_changed,
             begins_again=self.begins_again,
+            held=[AttributionState.of(readings) for readings in self._held],
         )
 
     def _become(self, state: RecorderState) -> None:
@@ -360,13 +396,14 @@ class Recorder:
         self._clusters = dict(zip(state.clusters, texts, strict=True))
         self._names_changed = state.names_changed
         self.begins_again = state.begins_again
+        self._held = [saved.restored() for saved in state.held]
         self._begun = False
 
     def _begin(self) -> None:
         """Go on from what was published, should it be ahead: the checkpoint may be lost, or an
         older one restored."""
         # Not while it begins again: what was published counts a client that is unlearned.
-        if self._begun or self.begins_again:
+        if self._begun or self.begins_again or not self._published.whole:
             return
         self._begun = True
         names = self._published.names(self._model)
@@ -377,7 +414,10 @@ class Recorder:
             known = {
                 int(identity): (str(name), str(label)) for identity, name, label in names.clusters
             }
-            self._clusters = {**known, **self._clusters}
+            for identity, (name, label) in self._clusters.items():
+                # A label stays where none was found since: see `name`.
+                known[identity] = (name, label or known.get(identity, ("", ""))[1])
+            self._clusters = known
         for width in BINS_KEPT:
             newest = self._published.newest(self._model, width)
             if newest is not None:

@@ -12,6 +12,11 @@ from shoal.protocol.history import BinKey, HistoryBin, HistoryNames
 class PublishedHistory(Protocol):
     """The history published so far, from which a recorder goes on."""
 
+    @property
+    def whole(self) -> bool:
+        """Whether all that was published is there; False while it is still read from the log."""
+        ...
+
     def bin(self, key: BinKey) -> HistoryBin | None:
         """The newest version of a bin; None if there is none."""
         ...
@@ -31,6 +36,8 @@ class PublishedHistory(Protocol):
 
 class _NothingPublished:
     """See `PublishedHistory`."""
+
+    whole = True
 
     def bin(self, key: BinKey) -> None:
         return None

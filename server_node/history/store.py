@@ -13,9 +13,9 @@ import math
 import sqlite3
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -98,6 +98,10 @@ FORMAT = 6
 """version of the tables; a file of another one is made again from the topic"""
 CHECKSUM_BYTES = 4
 """CRC-32 before what a row holds: else a flipped bit in a count would be another count"""
+NOTE_S: Final = 60.0
+"""how often it is noted how far the topic is read"""
+READ_AT_ONCE: Final = 200
+"""records of the topic that are read and stored together: some hundredths of a second"""
 STARTS_AT_ONCE = 500
 """bins that are asked for together: SQLite takes no more than some values in a query"""
 EXPIRED_MAX = 100
@@ -126,12 +130,41 @@ _FOUND_DAMAGED: Final[set[Path]] = set()
 the process sets them aside"""
 
 
+@dataclass(frozen=True)
+class _Unread:
+    """What is left to read of the topic."""
+
+    firsts: Positions
+    at: Positions
+    ends: Positions
+
+    @property
+    def records(self) -> int:
+        """The number of offsets that are left."""
+        return sum(max(0, end - self.at[partition]) for partition, end in self.ends.items())
+
+    @property
+    def share(self) -> float:
+        """The share that has been read."""
+        wanted = sum(end - self.firsts[partition] for partition, end in self.ends.items())
+        return 1.0 - self.records / wanted if wanted else 1.0
+
+
 class HistoryReader:
     """Reads the history that a server keeps in a file. For any thread: each call opens the file
-    anew."""
+    anew.
+
+    While the server makes the file again from the log, every call but `share_read` raises
+    `LogUnavailable`: a part of a history looks like the history of a plant that stood still.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+
+    def share_read(self) -> float:
+        """The share of the topic that the file has; 1 once it has all."""
+        with self._opened(whole=False) as file:
+            return _share_read(file)
 
     def bins(
         self, model: str, width_s: int, first: float, last: float, limit: int
@@ -178,11 +211,17 @@ class HistoryReader:
             return _names(file, model)
 
     @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
+    def _opened(self, *, whole: bool = True) -> Iterator[sqlite3.Connection]:
         address = f"{self._path.absolute().as_uri()}?mode=ro"
         try:
             with closing(sqlite3.connect(address, uri=True)) as file:
                 file.execute("PRAGMA cache_size=-128")  # KiB of pages, each of which is read once
+                share = _share_read(file)
+                if whole and share < 1.0:
+                    raise LogUnavailable(
+                        f"{self._path}: is made again from the log, {share:.0%} of which has been"
+                        " read"
+                    )
                 yield file
         except FILE_ERRORS as error:
             # A slip of ours, as the use of a closed file: to report it as a full disk would hide
@@ -206,7 +245,8 @@ class HistoryStore:
     Each call raises `LogUnavailable` when the disk is full or fails, or another process holds the
     file, and `SettingsError` when this user may not write it. A damaged file is set aside before
     the call raises `LogUnavailable`: the next store begins with an empty one, which `catch_up`
-    fills. So is one in memory, where the file cannot be used: the models do not wait for it.
+    fills, a part with each call. So is one in memory, where the file cannot be used: the models do
+    not wait for it.
     """
 
     def __init__(self, contract: ResolvedContract, path: Path | None = None) -> None:
@@ -217,16 +257,51 @@ class HistoryStore:
         self._unusable: Path | None = None
         """the file, where what it should have is in memory"""
         self._file = self._open()
+        self._unread: _Unread | None = None
+        """what `catch_up` has still to read of the topic; None: nothing"""
+        self._at: Positions = {}
+        """how far the topic was read, and records published since then"""
+        self._published = 0
+        self._noted_s = -math.inf
         self._none_expired: dict[tuple[str, int], int] = {}
         """(model, width) -> start of the newest bin for which no bin was too old"""
         self.reader = None if path is None else HistoryReader(path)
 
-    def catch_up(self, log: Log) -> None:
+    @property
+    def whole(self) -> bool:
+        """Whether `catch_up` has nothing left to read."""
+        return self._unread is None
+
+    @property
+    def share_read(self) -> float:
+        """The share of the topic that has been read; 1 once all has."""
+        return 1.0 if self._unread is None else self._unread.share
+
+    def catch_up(self, log: Log, for_s: float = math.inf) -> None:
         """Read what the topic has beyond what was read before; from its start in a file of another
         log.
 
-        Raises as the log does.
+        For about `for_s` seconds: `whole` is False where something is left, and the next call goes
+        on from there, in this process or another one. Raises as the log does.
         """
+        until_s = time.monotonic() + for_s
+        if self._unread is None:
+            self._unread = self._begin_to_read(log)
+        unread = self._unread
+        while unread.records:
+            records, at = log.read(self._topic, unread.at, READ_AT_ONCE)
+            decoded = (decode_record(record, self._contract) for record in records)
+            unread = replace(unread, at=at)
+            self._apply([record for record in decoded if record is not None], unread)
+            self._unread = unread
+            if unread.records and time.monotonic() >= until_s:
+                return
+        self._unread = None
+        self._at = unread.at
+        self._published = 0
+
+    def _begin_to_read(self, log: Log) -> _Unread:
+        """What is to be read of the topic; empties a file of another log."""
         identity = log.identity(self._topic).hex()
         at = beginning(log, self._topic)
         with self._used() as file:
@@ -240,27 +315,45 @@ class HistoryStore:
             for partition, first in at.items():
                 # Not before the beginning: the log may have removed what was not read yet.
                 at[partition] = max(first, read_to.get(partition, first))
-        else:
-            with self._transaction() as file:
+        # To the ends as they are now: a server that publishes meanwhile must not keep this from
+        # ending.
+        bounds = log.bounds(self._topic)
+        firsts = {partition: first for partition, (first, _) in bounds.items()}
+        unread = _Unread(firsts, at, _ends(bounds))
+        with self._transaction() as file:
+            if about.get("log") != identity:
                 for table in (*BIN_TABLES, "names", "about"):
                     file.execute(f"DELETE FROM {table}")
                 file.execute("INSERT INTO about VALUES ('log', ?)", (identity,))
-        with self._transaction() as file:  # of models that are gone
             values = ", ".join("?" * len(self._contract.models))
-            query = f"DELETE FROM names WHERE model NOT IN ({values})"
+            query = f"DELETE FROM names WHERE model NOT IN ({values})"  # of models that are gone
             file.execute(query, list(self._contract.models))
-        ends = {partition: end for partition, (_, end) in log.bounds(self._topic).items()}
-        # To the ends as they were: a server that publishes meanwhile must not keep this from
-        # ending.
-        while any(at[partition] < end for partition, end in ends.items()):
-            records, at = log.read(self._topic, at)
-            decoded = (decode_record(record, self._contract) for record in records)
-            self._apply([record for record in decoded if record is not None], at)
+            _note_read(file, unread)
+        return unread
 
-    def apply(self, records: Sequence[HistoryRecord]) -> None:
-        """Take in records that have just been published."""
-        self._apply(records, None)
+    def apply(self, records: Sequence[HistoryRecord], log: Log | None = None) -> None:
+        """Take in records that have just been published; there are none before it is `whole`.
+
+        With `log`, it is noted now and then that the topic has been read as far as these: else the
+        next start would read all of them again. Raises as the log does.
+        """
+        self._published += len(records)
+        read = None
+        if records and log is not None and time.monotonic() >= self._noted_s + NOTE_S:
+            self._noted_s = time.monotonic()
+            read = self._own_alone(log)
+        self._apply(records, read)
+        if read is not None:
+            self._at = read.at
+            self._published = 0
         self._try_again()
+
+    def _own_alone(self, log: Log) -> _Unread | None:
+        """That the topic is read to its end; None where others have written to it as well, which
+        the next start reads."""
+        ends = _ends(log.bounds(self._topic))
+        new = sum(end - self._at.get(partition, 0) for partition, end in ends.items())
+        return _Unread({}, ends, ends) if new == self._published else None
 
     def expired(self, records: Iterable[HistoryRecord]) -> list[HistoryRecord]:
         """The bins to remove now that `records` are published: those of the same model and width
@@ -443,16 +536,15 @@ class HistoryStore:
             raise
         return file
 
-    def _apply(self, records: Sequence[HistoryRecord], at: Positions | None) -> None:
-        if not records and at is None:
+    def _apply(self, records: Sequence[HistoryRecord], unread: _Unread | None) -> None:
+        if not records and unread is None:
             return
         with self._transaction() as file:
             for record in records:
                 _apply_record(file, record)
                 self._note_expiry(record)
-            if at is not None:
-                saved = _with_checksum(json.dumps(sorted(at.items())).encode())
-                file.execute("INSERT OR REPLACE INTO about VALUES ('positions', ?)", (saved,))
+            if unread is not None:
+                _note_read(file, unread)
 
     def _note_expiry(self, record: HistoryRecord) -> None:
         """Look for bins to remove again where one was stored that is too old."""
@@ -492,6 +584,20 @@ class HistoryStore:
             yield file
 
 
+def _ends(bounds: Mapping[int, tuple[int, int]]) -> Positions:
+    return {partition: end for partition, (_, end) in bounds.items()}
+
+
+def _note_read(file: sqlite3.Connection, unread: _Unread) -> None:
+    """Note how far the topic is read, in the transaction of what was read: no reader takes a part
+    for the whole."""
+    saved = _with_checksum(json.dumps(sorted(unread.at.items())).encode())
+    file.execute("INSERT OR REPLACE INTO about VALUES ('positions', ?)", (saved,))
+    file.execute("DELETE FROM about WHERE name = 'share_read'")
+    if unread.records:
+        file.execute("INSERT INTO about VALUES ('share_read', ?)", (str(unread.share),))
+
+
 def _apply_record(file: sqlite3.Connection, record: HistoryRecord) -> None:
     message = record.message
     if isinstance(message, HistoryNames):
@@ -510,6 +616,23 @@ def _apply_record(file: sqlite3.Connection, record: HistoryRecord) -> None:
         if gone is not None and gone.width_s in BINS_KEPT:
             query = f"DELETE FROM bins_{gone.width_s} WHERE model = ? AND start = ?"
             file.execute(query, (gone.model, gone.start))
+
+
+def _share_read(file: sqlite3.Connection) -> float:
+    about = dict(file.execute("SELECT name, value FROM about").fetchall())
+    if "share_read" in about:
+        return float(about["share_read"])
+    # A file that was made a moment ago: not even what there is to read is known.
+    if "log" not in about and _is_empty(file):
+        return 0.0
+    return 1.0
+
+
+def _is_empty(file: sqlite3.Connection) -> bool:
+    for table in ("names", *BIN_TABLES):
+        if file.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is not None:
+            return False
+    return True
 
 
 def _tombstone(model: str, width: int, start: int) -> HistoryRecord:

@@ -23,6 +23,7 @@ from shoal.server_node.ingest.reassembly import IncompleteUpdate
 from shoal.server_node.ingest.requests import Applied, quarantine_records
 from shoal.server_node.models.base import (
     AnswerResult,
+    HistoryChange,
     IncompatibleClient,
     ModelEvent,
     PublishedSnapshot,
@@ -99,6 +100,8 @@ class StepOutcome:
     """time at which the checkpoint was saved, seconds since 1970; None if it was not"""
     reports: Sequence[Report] = ()
     """other events of the step"""
+    history: Sequence[HistoryChange] = ()
+    """what has changed in the history beside that of the snapshots"""
 
 
 class StepRecords(NamedTuple):
@@ -123,7 +126,8 @@ def step_records(
     records: list[OutboxRecord] = []
     for published in outcome.published:
         records += snapshot_records(contract, published)
-    changed = history_records(history, outcome.published)
+    of_snapshots = [published.history for published in outcome.published]
+    changed = history_records(history, [*outcome.history, *of_snapshots])
     records += [record.outbox_record(contract.history_topic) for record in changed]
     records += quarantine_requests(contract, outcome.events, now)
     records += list_records(contract, models, quarantine, outcome.ingested)
@@ -164,16 +168,14 @@ def snapshot_records(contract: Contract, published: PublishedSnapshot) -> Iterat
         yield OutboxRecord(contract.events_topic, event.encode(), key, event.headers())
 
 
-def history_records(
-    history: HistoryStore, published: Sequence[PublishedSnapshot]
-) -> list[HistoryRecord]:
+def history_records(history: HistoryStore, changes: Sequence[HistoryChange]) -> list[HistoryRecord]:
     """The bins and names that have changed, and the removal of bins that are too old by now."""
     changed: list[HistoryRecord] = []
     models_anew: list[str] = []
-    for snapshot in published:
-        changed += [HistoryRecord(bin_.record_key, bin_) for bin_ in snapshot.history]
-        if snapshot.history_begins_again:
-            models_anew.append(snapshot.snapshot.model)
+    for change in changes:
+        changed += [HistoryRecord(message.record_key, message) for message in change.messages]
+        if change.begins_again:
+            models_anew.append(change.model)
     return changed + history.expired(changed) + history.forgotten(models_anew, changed)
 
 

@@ -146,6 +146,16 @@ class Processed(NamedTuple):
     """None for a model without rounds"""
 
 
+class HistoryChange(NamedTuple):
+    """What has changed in the history of a model."""
+
+    model: str
+    messages: Sequence[HistoryMessage] = ()
+    """the bins, and the names in them"""
+    begins_again: bool = False
+    """whether these are all, and those published before are to be removed"""
+
+
 class PublishedSnapshot(NamedTuple):
     """A snapshot that is ready to be published."""
 
@@ -156,10 +166,8 @@ class PublishedSnapshot(NamedTuple):
     lineage: Lineage
     events: Sequence[ClusterEventMessage]
     """events of known clusters since the snapshot before"""
-    history: Sequence[HistoryMessage] = ()
-    """the bins of the history, and the names in it, that have changed since then"""
-    history_begins_again: bool = False
-    """whether these are all, and those published before are to be removed"""
+    history: HistoryChange
+    """what has changed in the history since then"""
     unusual: bool = False
     """whether the shares of its clusters are unusual for the time of day"""
     unlikeness: Mapping[str, float] = MappingProxyType({})
@@ -257,6 +265,15 @@ class PublishingModel(Protocol):
         """The next snapshot. `positions` is where the updates are read on, `statement` the privacy
         statement of the contract. Raises `MessageRejected` ("oversized") for one too large to
         travel."""
+        ...
+
+    @property
+    def held_history(self) -> int:
+        """The numbers that wait until the history of the server is whole."""
+        ...
+
+    def take_history(self) -> HistoryChange:
+        """What has changed in its history beside a snapshot; nothing while it is not whole."""
         ...
 
     def status(self) -> ModelStatus:

@@ -35,7 +35,7 @@ from shoal.server_node.history.sources import NOTHING_PUBLISHED, PublishedHistor
 from shoal.server_node.history.times import Times
 from shoal.server_node.history.unlike import UnlikeWatch
 from shoal.server_node.history.unusual import UnusualWatch
-from shoal.server_node.models.base import Processed, PublishedSnapshot
+from shoal.server_node.models.base import HistoryChange, Processed, PublishedSnapshot
 from shoal.server_node.models.clients import Clients
 from shoal.server_node.models.sequences import Content
 from shoal.server_node.report.description import describe
@@ -466,6 +466,26 @@ class ModelPublisher:
         self.lineage = lineage
         self.counts.changed = []
         self.counts.snapshot_at = now
+        history = self.take_history()
+        unusual = self._watch.unusual
+        unlikeness = {
+            self._recorder.client(number): unlike
+            for number, unlike in self._unlike.unlikeness.items()
+        }
+        return PublishedSnapshot(
+            snapshot, value, view, lineage, events, history, unusual, unlikeness
+        )
+
+    @property
+    def held_history(self) -> int:
+        """The numbers that wait until the history is whole."""
+        return self._recorder.held
+
+    def take_history(self) -> HistoryChange:
+        """What has changed in the history since the last call; nothing while it is not whole."""
+        name = self._model.name
+        if not self._published_history.whole:
+            return HistoryChange(name)
         again = self._recorder.begins_again
         # Bins say up to which update they are complete. Updates that wait for a cluster are in none
         # of them yet, so a rebuild has to count from the first of these.
@@ -473,15 +493,7 @@ class ModelPublisher:
         counted = self.counts.updates
         if waits_from is not None:
             counted = waits_from - 1
-        news = self._recorder.take_changed(counted)
-        unusual = self._watch.unusual
-        unlikeness = {
-            self._recorder.client(number): unlike
-            for number, unlike in self._unlike.unlikeness.items()
-        }
-        return PublishedSnapshot(
-            snapshot, value, view, lineage, events, news, again, unusual, unlikeness
-        )
+        return HistoryChange(name, self._recorder.take_changed(counted), again)
 
     def _remember(
         self, snapshot: Snapshot, lineage: Lineage, events: Sequence[ClusterEventMessage]
@@ -561,10 +573,12 @@ class ModelPublisher:
             for identity, kind in self.counts.changed
             if identity in lineage.clusters
         ]
-        given = {cluster.identity: cluster.time for cluster in lineage.known}
-        times = self._times.look(
-            self._published_history, self._model.name, self._recorder.newest(COARSE_S), given
-        )
+        times: Mapping[int, str] = {cluster.identity: cluster.time for cluster in lineage.known}
+        # Nothing is found in a part of the history: the first look at the whole goes on from the
+        # last one.
+        if self._published_history.whole:
+            newest = self._recorder.newest(COARSE_S)
+            times = self._times.look(self._published_history, self._model.name, newest, times)
         events = events + asked + self._unusual_events(lineage, at)
         events = events + self._unlike_events(lineage, at)
         return lineage.with_times(times), events
@@ -607,16 +621,18 @@ class ModelPublisher:
             if event.kind is not EventKind.SHARE_MOVED:
                 kept.append(event)
                 continue
-            newest = self._recorder.newest(COARSE_S)
-            self._newest_day.read(self._published_history, self._model.name, newest)
-            # A cluster from which another one has parted has lost that one's share, and another
-            # event says so.
-            since = max(
-                cluster.since
-                for cluster in lineage.known
-                if event.identity in {cluster.identity, cluster.parent}
-            )
-            shares = self._newest_day.share(event.identity, since)
+            shares = None
+            if self._published_history.whole:
+                newest = self._recorder.newest(COARSE_S)
+                self._newest_day.read(self._published_history, self._model.name, newest)
+                # A cluster from which another one has parted has lost that one's share, and another
+                # event says so.
+                since = max(
+                    cluster.since
+                    for cluster in lineage.known
+                    if event.identity in {cluster.identity, cluster.parent}
+                )
+                shares = self._newest_day.share(event.identity, since)
             if shares is not None and abs(shares[0] - shares[1]) >= DEFAULT_POLICY.share_moved:
                 kept.append(replace(event, share=shares[0], share_before=shares[1]))
                 continue
@@ -629,7 +645,7 @@ class ModelPublisher:
     def _unusual_events(self, lineage: Lineage, at: float) -> list[ClusterEvent]:
         """Events of shares that are unusual, or usual again, but for those of clusters that raise
         no alerts."""
-        if not self._unusual_per_month:
+        if not self._unusual_per_month or not self._published_history.whole:
             return []
         clusters = {cluster.identity: cluster.muted(at) for cluster in lineage.known}
         newest = self._recorder.newest(COARSE_S)
@@ -660,7 +676,7 @@ class ModelPublisher:
 
     def _unlike_events(self, lineage: Lineage, at: float) -> list[ClusterEvent]:
         """Events of clients that have become unlike all others, or are as usual again."""
-        if not self._unlike_per_month:
+        if not self._unlike_per_month or not self._published_history.whole:
             return []
         named = [cluster.identity for cluster in lineage.known if not cluster.muted(at)]
         newest = self._recorder.newest(PLACES_S)
@@ -778,6 +794,15 @@ class PublishedModel:
     def name(self) -> str:
         """The model's name in the contract."""
         return self._publisher.name
+
+    @property
+    def held_history(self) -> int:
+        """The numbers that wait until the history is whole."""
+        return self._publisher.held_history
+
+    def take_history(self) -> HistoryChange:
+        """What has changed in its history since the last call; nothing while it is not whole."""
+        return self._publisher.take_history()
 
     @property
     def clients(self) -> Clients:

@@ -96,6 +96,8 @@ class Reports:
             ready=status.ready,
             ended=status.ended,
             lag_records=status.lag_records,
+            # Three digits: the page is sent what has changed.
+            history_read=math.floor(1000 * status.history_read) / 1000,
             models=models,
             clients=clients_of(status, listed),
             clients_total=max(len(status.clients), *counts, 0),
@@ -121,7 +123,7 @@ class Reports:
     ) -> Beside | None:
         """The states that another model has found in the same readings."""
         contract = status.contract
-        if model.snapshot is None or self.history is None:
+        if model.snapshot is None or self.history is None or status.history_read < 1.0:
             return None
         if states_of(model, contract) is not None:
             return None
@@ -140,6 +142,8 @@ class _Built:
     lineage: Lineage
     unusual: bool
     unlike: Sequence[tuple[str, float]]
+    has_past: bool
+    """whether the history was whole"""
     clustering: Clustering
 
 
@@ -161,19 +165,27 @@ class _ModelReport:
     def clustering(self, model: ModelStatus, status: ServerStatus) -> Clustering:
         """The clustering of the newest snapshot."""
         built = self._built
+        # The status of a server that has just started may be older than the file.
+        has_past = status.history_read == 1.0 and self._is_whole()
         is_new = (
             built is None
             or built.snapshot is not model.snapshot
             or built.lineage is not model.lineage
             or built.unusual != model.unusual
             or built.unlike != model.unlike
+            or built.has_past != has_past
         )
         if built is None or is_new:
-            past = self._past(model, status.contract)
+            past = self._past(model, status.contract) if has_past else NO_PAST
             clustering = clustering_of(model, status.contract, past, status.client_names)
-            built = _Built(model.snapshot, model.lineage, model.unusual, model.unlike, clustering)
+            built = _Built(
+                model.snapshot, model.lineage, model.unusual, model.unlike, has_past, clustering
+            )
             self._built = built
         return built.clustering
+
+    def _is_whole(self) -> bool:
+        return self._history is None or self._history.share_read() == 1.0
 
     def _past(self, model: ModelStatus, contract: ResolvedContract) -> Past:
         if self._history is None:

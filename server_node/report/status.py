@@ -148,6 +148,8 @@ class ServerStatus:
     send more"""
     unavailable: bool = False
     """whether the newest attempt to read or write the log, or a file of the server, has failed"""
+    history_read: float = 1.0
+    """the share that is there of a history that is made again from the log"""
 
 
 def newest_clients(clients: Iterable[ClientStatus], most: int) -> list[ClientStatus]:

@@ -542,6 +542,9 @@ class Federation:
     """whether the source of all readings has ended, and they are learnt"""
     lag_records: Count
     """updates in the log that are not read yet"""
+    history_read: float
+    """the share that is there of a history that is made again from the log, 0 to 1; below 1, what
+    is of the history is left out"""
     models: Sequence[Model]
     """placed in the order of the contract"""
     clients: Sequence[Client]

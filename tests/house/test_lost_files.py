@@ -151,8 +151,8 @@ FILES = (
         "server/history.db",
         "`[server] folder`/`history.db`",
         "the topic `<federation>.history`",
-        Outcome("set aside and made again (`history_set_aside`)"),
-        Outcome("made again"),
+        Outcome("set aside and made again (`history_set_aside`), while the server goes on"),
+        Outcome("made again, while the server goes on"),
         "the server waits for a slow one; where another process holds it, the history is in memory"
         " (`history_in_memory`)",
     ),

@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +43,7 @@ from shoal.protocol.history import (
 )
 from shoal.protocol.messages import Update
 from shoal.runtime.service import resumed
+from shoal.server_node import node as server_node
 from shoal.server_node.bootstrap import open_server
 from shoal.server_node.history import store as history_store
 from shoal.server_node.history.attribution import (
@@ -73,7 +74,8 @@ from shoal.server_node.history.store import (
 from shoal.server_node.history.usual import usual
 from shoal.server_node.ingest.requests import quarantine_records
 from shoal.server_node.node import ServerNode
-from shoal.transports.base import latest
+from shoal.transports.base import Positions, Record, latest
+from shoal.transports.sqlite.log import SqliteLog
 from tests.forked_python import nodes
 from tests.house.rounds_federation import KMEANS, create_rounds_federation, run_in_rounds
 from tests.house.small_federation import CLIENTS, clock
@@ -346,6 +348,125 @@ def test_a_damaged_file_and_one_of_another_log_are_made_again_from_the_log(tmp_p
         file.execute(f"DELETE FROM bins_{FINE_S}")
     site.run()
     assert bins_of(site) == before
+
+
+def test_models_go_on_while_the_history_is_made_again_and_nothing_shows_a_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Updates, a new cluster's first readings and a kill in the middle: the bins are those of a
+    server whose history was never away."""
+    monkeypatch.setattr(history_store, "READ_AT_ONCE", 2)
+    monkeypatch.setattr(server_node, "HISTORY_START_S", 0.0)
+    monkeypatch.setattr(server_node, "HISTORY_STEP_S", 0.0)
+    early = [START + 200 * place for place in range(20)]
+    found = []
+    for name in ("undisturbed", "disturbed"):
+        site = site_in(tmp_path / name, snapshot_updates=1)
+        later = updates_at(site, START + 3700, START + 3950, START + 900, first=21)
+        site.send(*updates_at(site, *early))
+        with site.server() as server:
+            _step_to_the_end(server)
+            for update in later if name == "undisturbed" else ():
+                site.send(update)
+                server.step()
+        if name == "disturbed":
+            path = site.folder / HISTORY_FILE
+            path.write_bytes(b"not a database, and longer than a header of one would be" * 40)
+            _learn_beside_the_history(site, later)
+        models = site.run()
+        found.append(([bins_of(site, width) for width in BINS_KEPT], models))
+    undisturbed, disturbed = found
+    assert all(undisturbed[0])
+    assert [_counts(bins) for bins in disturbed[0]] == [_counts(bins) for bins in undisturbed[0]]
+    assert disturbed[1] == undisturbed[1]
+
+
+def _learn_beside_the_history(site: ServerFixture, later: Sequence[Update]) -> None:
+    """Absorb and publish these, one in each step, before the history is whole."""
+    reader = HistoryReader(site.folder / HISTORY_FILE)
+    shares = []
+    for place, update in enumerate(later, 21):
+        site.send(update)
+        # A server that was killed: what it had read of the history is not read again.
+        with site.server() as server:
+            assert server.step()
+            assert site.snapshots()[-1].updates == place, "the model has not waited"
+            status = server.status()
+            assert 0.0 < status.history_read < 1.0
+            shares.append(reader.share_read())
+            with pytest.raises(LogUnavailable, match="made again from the log"):
+                reader.bins("clusters", FINE_S, *EVER)
+    assert shares == sorted(set(shares)), "each goes on where the one before was killed"
+    assert shares[-1] < 1.0
+
+
+def _counts(bins: Sequence[HistoryBin]) -> list[HistoryBin]:
+    """Without the number of updates: what was held is published with a later snapshot."""
+    return [replace(counted, updates=0) for counted in bins]
+
+
+def test_a_history_that_is_held_in_large_numbers_is_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits for it is in each checkpoint, and must not grow without end."""
+    monkeypatch.setattr(history_store, "READ_AT_ONCE", 1)
+    monkeypatch.setattr(server_node, "HISTORY_START_S", 0.0)
+    monkeypatch.setattr(server_node, "HISTORY_STEP_S", 0.0)
+    monkeypatch.setattr(server_node, "HELD_MAX", 0)
+    site = site_in(tmp_path)
+    site.send(*updates_at(site, *(START + 300 * place for place in range(9))))
+    site.run()
+    (tmp_path / HISTORY_FILE).write_bytes(b"not a database, and longer than a header" * 40)
+    site.send(*updates_at(site, START + 2700, first=10))
+    with site.server() as server:
+        server.step()
+        assert server.status().history_read < 1.0
+        server.step()
+        assert server.status().history_read == 1.0
+        assert server.models()["clusters"].held_history == 0
+    assert [readings_in(counted) for counted in bins_of(site)] == [40] * 10
+
+
+def test_a_start_reads_nothing_of_the_history_that_the_server_has_written_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = site_in(tmp_path)
+    monkeypatch.setattr(history_store, "NOTE_S", 0.0)
+    with site.server() as server:
+        for update in updates_at(site, START, START + 300, START + 310):
+            site.send(update)
+            server.step()
+    topic = site.contract.history_topic
+    end = _end_of(site, topic)
+    read: list[int] = []
+    read_log = SqliteLog.read
+
+    def counted(
+        log: SqliteLog, name: str, *options: Any, **named: Any
+    ) -> tuple[Sequence[Record], Positions]:
+        records, at = read_log(log, name, *options, **named)
+        read.extend([len(records)] * (name == topic))
+        return records, at
+
+    monkeypatch.setattr(SqliteLog, "read", counted)
+    site.run()
+    assert sum(read) == _end_of(site, topic) - end < end, "what its outbox has published again"
+    # What another writer has written meanwhile is read all the same.
+    foreign = a_bin(START + 600, {0: 5})
+    with site.server() as server:
+        with site.log() as log:
+            log.publish(topic, foreign.encode(), foreign.record_key, foreign.headers())
+            log.flush()
+        site.send(*updates_at(site, START + 900, first=4))
+        server.step()
+        assert foreign not in bins_of(site)
+    site.run()
+    assert foreign in bins_of(site)
+
+
+def _end_of(site: ServerFixture, topic: str) -> int:
+    with site.log() as log:
+        return sum(end for _, end in log.bounds(topic).values())
 
 
 UNPRIVILEGED = """

@@ -6,6 +6,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,10 @@ from prometheus_client import CollectorRegistry
 
 from shoal.cli.main import shoal
 from shoal.config.resolved import resolve
-from shoal.config.settings import load_config
+from shoal.config.settings import LogSettings, load_config
 from shoal.protocol.history import COARSE_S, FINE_S, NO_CLUSTER, HistoryBin, HistoryNames
 from shoal.protocol.topics import ensure_topics
+from shoal.server_node.history import store as history_store
 from shoal.server_node.history.store import (
     HISTORY_FILE,
     HistoryReader,
@@ -32,6 +35,7 @@ from shoal.server_node.outputs.web.page_renderer import PageRenderer
 from shoal.server_node.report.build import Reports
 from shoal.server_node.report.status import StatusBoard
 from shoal.transports import open_log
+from shoal.transports.sqlite.log import SqliteLog
 from tests.server_node.web_client import WebClient
 from tests.server_node.web_statuses import a_contract, a_snapshot, a_status, some_nodes
 
@@ -57,6 +61,9 @@ def the_bins(contract: Any = CONTRACT) -> list[HistoryBin | HistoryNames]:
 
 def stored(folder: Path, messages: list[HistoryBin | HistoryNames]) -> HistoryReader:
     store = HistoryStore(resolve(CONTRACT), folder / HISTORY_FILE)
+    with closing(SqliteLog(folder / "history_log.db", durable=False)) as log:
+        ensure_topics(log, CONTRACT, LogSettings())
+        store.catch_up(log)
     store.apply([HistoryRecord(message.record_key, message) for message in messages])
     store.close()
     return HistoryReader(folder / HISTORY_FILE)
@@ -131,6 +138,42 @@ def test_an_unknown_model_no_history_and_a_file_that_is_away(tmp_path: Path) -> 
     assert client_of(HistoryReader(tmp_path / "away.db")).get("/v1/history").status_code == 503
     body = client_of(stored(tmp_path, [])).get("/v1/history").json()
     assert (body["starts"], body["clusters"], body["clients"]) == ([], [], [])
+
+
+def test_a_history_that_is_made_again_is_left_out_until_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_store, "READ_AT_ONCE", 1)
+    path = tmp_path / HISTORY_FILE
+    with (
+        closing(SqliteLog(tmp_path / "log.db", durable=False)) as log,
+        closing(HistoryStore(resolve(CONTRACT), path)) as store,
+    ):
+        ensure_topics(log, CONTRACT, LogSettings())
+        for message in the_bins():
+            log.publish(
+                CONTRACT.history_topic, message.encode(), message.record_key, message.headers()
+            )
+        log.flush()
+        store.catch_up(log, 0.0)
+        status = replace(STATUS, history_read=store.share_read)
+        reports = Reports(HistoryReader(path))
+        client = WebClient(
+            create_app(StatusBoard(status), CollectorRegistry(), predict, history=reports.history)
+        )
+        assert client.get("/v1/history").status_code == 503
+        ready = client.get("/readyz")
+        assert ready.status_code == 200
+        assert ready.text == "ready; the history is made again from the log, 25 % is there\n"
+        report = reports.federation(status)
+        assert report.history_read == 0.25
+        without = Reports().federation(status).models
+        assert report.models == without
+        store.catch_up(log)
+    assert client.get("/v1/history").status_code == 200
+    whole = reports.federation(STATUS)
+    assert whole.history_read == 1.0
+    assert whole.models != without, "of the same snapshot, with its history"
 
 
 def test_a_history_that_is_known_is_not_sent_again_until_it_changes(tmp_path: Path) -> None:

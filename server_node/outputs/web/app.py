@@ -8,6 +8,7 @@ publishes a request to the log, where the server reads it as it reads updates.
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable
@@ -249,13 +250,21 @@ class Endpoints:
 
     async def readyz(self, request: Request) -> Response:
         """200 once the records that were in the log at the start have been read; 503 with the
-        reason until then, and while the log or the disk fails or does not answer."""
+        reason until then, and while the log or the disk fails or does not answer.
+
+        A history that is made again from the log does not make it 503: no model waits for it.
+        """
         status = self._board.status
         if status.ready and self._board.is_stale:
             return PlainTextResponse(
                 f"not ready: no step has ended for {self._board.stale_s:.0f} s; a disk or a log"
                 " does not answer, or the machine is overloaded\n",
                 503,
+            )
+        if status.ready and status.history_read < 1.0:
+            return PlainTextResponse(
+                "ready; the history is made again from the log, "
+                f"{math.floor(100 * status.history_read)} % is there\n"
             )
         if status.ready:
             return PlainTextResponse("ready\n")

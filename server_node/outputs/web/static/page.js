@@ -217,9 +217,13 @@ function showReloadReason() {
 }
 
 function showNotice() {
-  at("notice").hidden = status.ready;
+  const isWhole = status.history_read === 1;
+  at("notice").hidden = status.ready && isWhole;
   const left = status.lag_records ? `${plural(status.lag_records, "update")} in the log not read yet.` : "";
-  setText(at("notice"), status.ready ? "" : `The server has not read all of its log yet. ${left}`.trim());
+  const notices = [];
+  if (!status.ready) notices.push(`The server has not read all of its log yet. ${left}`.trim());
+  if (!isWhole) notices.push(`The history is made again from the log, ${Math.floor(100 * status.history_read)} % is there: what is of it is left out until then.`);
+  setText(at("notice"), notices.join(" "));
 }
 
 function showTitle() {
