@@ -14,6 +14,7 @@ from shoal.config.limits import UPDATE_RECORD_BYTES_MAX
 from shoal.config.resolved import Generation, ResolvedContract
 from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidState, LogError, MessageRejected
+from shoal.kernels.constants import COUNT_MAX
 from shoal.protocol.lease import is_for_servers
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.published_contract import publish_contract
@@ -598,7 +599,12 @@ class ServerNode:
     def _store(self, records: Sequence[OutboxRecord], outcome: StepOutcome, now: float) -> bool:
         """Save the checkpoint with the records of the step, where that is due; whether it was."""
         learnt = len(outcome.ingested)
-        due = self._outbox.should_store(learnt, self._settings.batch_updates_max, now)
+        unstored_max = self._settings.batch_updates_max
+        # Of a flood of records that are refused only the clock decides: a store for each batch
+        # of them would take as long as to refuse them, and delay the updates behind them.
+        if not any(ingested.kept for ingested in outcome.ingested):
+            unstored_max = COUNT_MAX
+        due = self._outbox.should_store(learnt, unstored_max, now)
         # Events are stored at once: what the clock decided cannot be learnt again from the log.
         if not (records or outcome.events or due):
             return False

@@ -130,6 +130,8 @@ class Ingest:
         self._clock = clock
         self._rejections = rejections
         self._keys = keys
+        contract = server.validator.contract.contract
+        self._of_key = {contract.update_key(name): name for name in server.models}
 
     def process(self, record: Record) -> Ingested:
         """Validate one record and give its update, once that is whole, to its model.
@@ -143,20 +145,21 @@ class Ingest:
             self._rejections.check(record)
             if self._masked is not None and self._masked.takes(record):
                 return Ingested(self._masked.take(record, outcome, self._keys))
-            request = request_in(record)
+            request = request_in(record, self._server.quotas, self._of_key)
             if request is not None:
                 return Ingested(self._apply(request, record, outcome))
             update = decode_update(record.value, record.headers)
             return Ingested(self._process_update(update, record, outcome))
         except MessageRejected as rejected:
-            rejected_outcome = self._rejected(outcome, update, rejected)
             # A record that has made the server fail must be kept: it shows what to mend.
             is_kept = rejected.reason == "failed" or self._server.quotas.keeps_rejected(
                 rejected.reason, record
             )
-            if not is_kept:
-                return Ingested(rejected_outcome._replace(kept=False))
-            return Ingested(rejected_outcome, self._rejections.record_of(record, rejected))
+            outcome = outcome._replace(reason=rejected.reason, detail=rejected.detail, kept=is_kept)
+            if update is not None:
+                outcome = self._claimed(outcome, update)
+            kept = self._rejections.record_of(record, rejected) if is_kept else None
+            return Ingested(outcome, kept)
         # No record may end the server, whatever it makes an algorithm raise.
         except Exception as error:
             raise RecordFailed(record, error) from error
@@ -252,16 +255,11 @@ class Ingest:
             answer=processed.answer,
         )
 
-    def _rejected(
-        self, outcome: IngestOutcome, update: Update | None, rejected: MessageRejected
-    ) -> IngestOutcome:
-        """The outcome of a rejected record; `update` is None where it has none that can be read."""
-        outcome = outcome._replace(reason=rejected.reason, detail=rejected.detail)
-        if update is None:
-            return outcome
+    def _claimed(self, outcome: IngestOutcome, update: Update) -> IngestOutcome:
+        """The outcome of a rejected record, with what its update claims to be."""
         outcome = outcome._replace(model=update.model, client=update.client)
         # Only a conflict shows that the model is one of the contract, as it is found last.
-        if rejected.reason != "conflict":
+        if outcome.reason != "conflict":
             return outcome
         return outcome._replace(copied=self._is_copied(update))
 

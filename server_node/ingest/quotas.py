@@ -17,6 +17,8 @@ from shoal.saved_state import SavedState
 from shoal.server_node.models.clients import ClientGroups, values_by_client
 from shoal.transports.base import Record
 
+OF_NO_KEY: Final = ""
+"""in place of a model: requests in records with the key of no model"""
 BURST_S: Final = 60.0
 """seconds whose records a client may send at once, so that it can catch up after it was away"""
 
@@ -26,19 +28,25 @@ _Buckets = dict[int, tuple[float, float]]
 the newest, in seconds"""
 
 
-def _take_token(buckets: _Buckets, rate: float, record: Record) -> bool:
-    """Whether a record is within `rate` per second; it then counts."""
+def _has_token(buckets: _Buckets, rate: float, record: Record) -> bool:
+    """Whether a record is within `rate` per second."""
     tokens_max = rate * BURST_S
     now = record.timestamp_ms / 1000
     tokens, newest = buckets.get(record.partition, (tokens_max, now))
     # The clock of a log may be set back: that must give no client more records, nor take any away.
     tokens = min(tokens_max, tokens + max(0.0, now - newest) * rate)
-    is_within = tokens >= 1.0
-    # A refused record costs nothing, or a client above its rate would stay refused for ever.
-    if is_within:
-        tokens -= 1.0
     buckets[record.partition] = (tokens, max(now, newest))
-    return is_within
+    return tokens >= 1.0
+
+
+def _take_token(buckets: _Buckets, rate: float, record: Record) -> bool:
+    """Whether a record is within `rate` per second; it then counts."""
+    # A refused record costs nothing, or a client above its rate would stay refused for ever.
+    if not _has_token(buckets, rate, record):
+        return False
+    tokens, newest = buckets[record.partition]
+    buckets[record.partition] = (tokens - 1.0, newest)
+    return True
 
 
 def _saved(buckets: _Buckets) -> list[list[float]]:
@@ -111,11 +119,32 @@ class Quotas:
             return
         buckets = self._requests.setdefault((request.TYPE, request.model), {})
         if not _take_token(buckets, self._requests_rate, record):
-            raise MessageRejected(
-                "quota",
-                f"there are more than {self._requests_rate:g} such requests per second for this "
-                "model",
-            )
+            raise self._too_many_requests()
+
+    def check_unread_request(self, kind: str, model: str | None, record: Record) -> None:
+        """Check a record with a request before it is read, which takes several times as long as to
+        refuse it.
+
+        `model`: that whose key the record has; it does not count yet. None: it has the key of no
+        model, which all that publish requests give them; those count together, so that they take
+        nothing from the others. Raises `MessageRejected` ("quota").
+        """
+        if not self._requests_rate:
+            return
+        if model is None:
+            buckets = self._requests.setdefault((kind, OF_NO_KEY), {})
+            is_within = _take_token(buckets, self._requests_rate, record)
+        else:
+            buckets = self._requests.setdefault((kind, model), {})
+            is_within = _has_token(buckets, self._requests_rate, record)
+        if not is_within:
+            raise self._too_many_requests()
+
+    def _too_many_requests(self) -> MessageRejected:
+        return MessageRejected(
+            "quota",
+            f"there are more than {self._requests_rate:g} such requests per second for this model",
+        )
 
     def keeps_rejected(self, reason: str, record: Record) -> bool:
         """Whether a copy of this rejected record is kept; it then counts.

@@ -404,12 +404,25 @@ _MESSAGES: Final = {kind.message_type.TYPE.encode(): kind.message_type for kind 
 _BY_ACTION: Final = {(kind.message_type, kind.action): kind for kind in REQUESTS}
 
 
-def request_in(record: Record) -> Request | None:
-    """The request in a record; None for a record that is none. Raises `MessageRejected` for one
-    that cannot be read."""
+_LIMITED: Final = {
+    kind.message_type
+    for kind in REQUESTS
+    if all(other.once for other in REQUESTS if other.message_type is kind.message_type)
+}
+"""messages of which every request counts for the quota of its model"""
+
+
+def request_in(record: Record, quotas: Quotas, of_key: Mapping[bytes, str]) -> Request | None:
+    """The request in a record; None for a record that is none.
+
+    `of_key`: key of the records of a model -> its name. Raises `MessageRejected` for one that is
+    above the quota of its model, or that cannot be read.
+    """
     message_type = _MESSAGES.get(dict(record.headers).get("type", b""))
     if message_type is None:
         return None
+    if message_type in _LIMITED:
+        quotas.check_unread_request(message_type.TYPE, of_key.get(record.key or b""), record)
     message = message_type.decode(record.value, record.headers)
     kind = _BY_ACTION[message_type, getattr(message, "action", "")]
     return kind(message, (record.partition, record.offset), record.timestamp_ms / 1000)

@@ -56,6 +56,11 @@ class Validator:
         for digest, earlier in contract.earlier.items():
             self._earlier[digest] = Validator(earlier.contract)
 
+    @property
+    def contract(self) -> ResolvedContract:
+        """The contract that messages are checked against."""
+        return self._contract
+
     def _of(self, message: ModelMessage) -> Validator:
         """The validator of the contract that the message was made under."""
         standing = self._contract.standing(message.contract, message.model)

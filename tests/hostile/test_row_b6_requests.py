@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from shoal.errors import InvalidState
 from shoal.protocol.messages import ClusterName, Update
 from shoal.protocol.quarantine import QuarantineRequest
 from shoal.protocol.signatures import HEADER, signature
-from shoal.runtime.checkpoint import OutboxRecord
+from shoal.runtime.checkpoint import Checkpoint, OutboxRecord
 from shoal.server_node.ingest.quotas import BURST_S
 from shoal.server_node.ingest.requests import REQUESTS, TakenRequests, request_signer
 from shoal.transports.base import Headers
@@ -32,7 +33,12 @@ def named(site: KeyedSite, name: str, *, signed: bool = True) -> Published:
     headers = ClusterName.headers()
     record = OutboxRecord(site.contract.updates_topic, request.encode(), b"clusters", headers)
     more = request_signer(site.settings)(record) if signed else ()
-    return "clusters", request.encode(), headers + more
+    return key_of(site), request.encode(), headers + more
+
+
+def key_of(site: KeyedSite) -> str:
+    """The key that all that publish requests give them."""
+    return site.contract.update_key("clusters").decode()
 
 
 def name_of(site: KeyedSite) -> str:
@@ -122,6 +128,57 @@ def test_requests_of_each_type_have_a_quota_which_repeated_ones_do_not_use_up(
     site.delete_checkpoint()
     site.run(rebuild=True)
     assert site.reasons() == reasons
+
+
+def test_requests_above_their_quota_are_refused_before_they_are_read(tmp_path: Path) -> None:
+    """To read one takes several times as long: 30 000 delayed an honest update by seconds."""
+    site = site_with_a_cluster(tmp_path, keyed=False, requests_taken_per_s=0.1)
+    burst = round(0.1 * BURST_S)
+    broken = (b"\xc1 is no message", ClusterName.headers())
+    # Under the key of no model, a flood takes nothing from what operators publish.
+    site.publish(*[("any", *broken)] * 50, named(site, "north"))
+    site.run()
+    assert (name_of(site), site.reasons()) == (
+        "north",
+        ["malformed"] * burst + ["quota"] * (50 - burst),
+    )
+    # Under that key one after the other is taken until the quota ends, and the rest is not read.
+    site.publish(*[named(site, f"name {number}") for number in range(burst)])
+    site.publish(*[(key_of(site), *broken)] * 50)
+    site.run()
+    assert site.reasons()[50:] == ["quota"] * 51
+    reasons = site.reasons()
+    site.delete_checkpoint()
+    site.run(rebuild=True)
+    assert site.reasons() == reasons
+
+
+def test_a_flood_of_refused_records_is_not_stored_batch_by_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock alone decides, and the flood is not read again after it."""
+    saved: list[bytes] = []
+    save = Checkpoint.save
+
+    def counted(checkpoint: Checkpoint, *state: Any) -> int:
+        saved.append(b"")
+        return save(checkpoint, *state)
+
+    monkeypatch.setattr(Checkpoint, "save", counted)
+    site = site_with_a_cluster(
+        tmp_path, keyed=False, rejected_kept_per_s=1.0 / BURST_S, batch_updates_max=5
+    )
+    site.publish(*[("any", b"\xc1", ClusterName.headers())] * 60)
+    site.send(*updates_of(site, ("attic", 3)))
+    saved.clear()
+    site.run()
+    stored = len(saved)
+    # The copy of the first, and the update behind all.
+    assert stored <= 3, "13 batches"
+    saved.clear()
+    site.run()
+    assert not saved
+    assert site.reasons() == ["malformed"]
 
 
 def test_requests_about_what_is_not_there_fill_no_register(tmp_path: Path) -> None:
