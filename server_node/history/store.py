@@ -349,8 +349,8 @@ class HistoryStore:
         self._try_again()
 
     def _own_alone(self, log: Log) -> _Unread | None:
-        """That the topic is read to its end; None where others have written to it as well, which
-        the next start reads."""
+        """The end of the topic, with nothing left to read; None where others have written to it as
+        well, which the next start reads."""
         ends = _ends(log.bounds(self._topic))
         new = sum(end - self._at.get(partition, 0) for partition, end in ends.items())
         return _Unread({}, ends, ends) if new == self._published else None

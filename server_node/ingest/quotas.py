@@ -18,7 +18,7 @@ from shoal.server_node.models.clients import ClientGroups, values_by_client
 from shoal.transports.base import Record
 
 OF_NO_KEY: Final = ""
-"""in place of a model: requests in records with the key of no model"""
+"""the place of a model for requests in records with the key of none"""
 BURST_S: Final = 60.0
 """seconds whose records a client may send at once, so that it can catch up after it was away"""
 

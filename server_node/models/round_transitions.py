@@ -87,8 +87,9 @@ def due_transition(rules: RoundRules, state: RoundState, moment: Moment) -> Tran
     return None
 
 
-UNANSWERED_MAX = 64
-"""most deadlines for which a request that no client answers stays open, where all are asked"""
+UNANSWERED_S = 3600.0
+"""how long a request that no client answers stays open, where all are asked: each is written with
+all parameters, some 100 KB, and a federation without clients should let the disk rest"""
 
 
 def _open_s(rules: RoundRules, state: RoundState) -> float:
@@ -102,8 +103,8 @@ def _open_s(rules: RoundRules, state: RoundState) -> float:
 def _open_s_max(rules: RoundRules) -> float:
     agreed = rules.model.rounds
     # Where a sample is asked, another one must be drawn now and then.
-    deadlines = UNANSWERED_MAX if agreed.fraction == 1.0 else 1
-    return max(deadlines * agreed.deadline_s, agreed.wake_s)
+    open_s = UNANSWERED_S if agreed.fraction == 1.0 else 0.0
+    return max(open_s, agreed.deadline_s, agreed.wake_s)
 
 
 def with_answer(rules: RoundRules, state: RoundState, now: float) -> RoundState:
@@ -189,7 +190,12 @@ def time_out(rules: RoundRules, state: RoundState, moment: Moment) -> Transition
         return opened
     request = opened.state.request
     assert request is not None, "the round was opened"
-    open_s = min(2 * _open_s(rules, state), _open_s_max(rules))
+    open_s = _open_s_max(rules)
+    # Only another sample, or clusters that its source finds meanwhile, make a later request
+    # another one.
+    has_source = state.initial and rules.model.source is not None
+    if has_source or rules.model.rounds.fraction < 1.0:
+        open_s = min(2 * _open_s(rules, state), open_s)
     longer = replace(request, deadline=moment.now + open_s)
     return opened._replace(state=replace(opened.state, request=longer))
 

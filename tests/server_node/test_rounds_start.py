@@ -139,6 +139,8 @@ def test_before_any_answer_a_model_restarts_from_clusters_found_meanwhile() -> N
     assert again is not None
     assert again.round == (boxed.round or 0) + 1
     assert not np.array_equal(again.arrays["centre"], boxed.arrays["centre"])
+    assert again.round_request is not None
+    assert again.round_request["deadline"] == 30.0, "looked at again soon, as more may be found"
     # An answer to the centres of before is about other centres.
     assert not harness.answer("attic", rows_of(0), to=boxed)
     assert not harness.model.pending
