@@ -34,6 +34,8 @@ REPOSITORY = "repository/"
 API = "reference/api.md"
 GROUPS = ("Tutorial", "How-to", "Reference", "Explanation")
 DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SEARCH_WORKER = "assets/iframe-worker.js"
+"""the script of `site_worker.js` in the site, as mkdocs.yml names it"""
 DRAWN_BY = "@mermaid-js/mermaid-cli@11.16.0"
 """of which `npx` runs the program `mmdc`"""
 SECTION = re.compile(r"^## ([\w-]+)[^\n]*\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
@@ -73,10 +75,12 @@ def linked_pages(markdown: str) -> list[str]:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the API reference, the list of pages for language models, and the files outside of
-    docs/."""
+    """Add the API reference, the list of pages for language models, the script with which the
+    search works from a folder, and the files outside of docs/."""
     files.append(File.generated(config, API, content=api_page()))
     files.append(File.generated(config, "llms.txt", content=llms_page(config.site_description)))
+    worker = ROOT / "deploy" / "site_worker.js"
+    files.append(File.generated(config, SEARCH_WORKER, abs_src_path=str(worker)))
     for name in outside():
         files.append(File.generated(config, REPOSITORY + name, abs_src_path=str(ROOT / name)))
     return files
@@ -189,8 +193,10 @@ def llms_page(description: str) -> str:
         before, target, anchor, after = link.groups()
         if is_elsewhere(target):
             return link[0]
-        path = in_site(posixpath.normpath(posixpath.join("docs", target)))
-        return f"{before}{path.removesuffix('.md')}.html{anchor or ''}{after}"
+        path = in_site(posixpath.normpath(posixpath.join("docs", target))).removesuffix(".md")
+        # A page of this name is the index of its folder in the site.
+        path = re.sub(r"(^|/)README$", r"\1index", path)
+        return f"{before}{path}.html{anchor or ''}{after}"
 
     _, _, sections = contents.partition("\n## ")
     return f"# shoal\n\n> {description}\n\n## {LINK.sub(page_of, sections)}"

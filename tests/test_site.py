@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import shoal
+from tests.server_node.web_browser import browsing
 
 ROOT = Path(__file__).parent.parent
 
@@ -62,9 +63,18 @@ def test_pages_load_nothing_from_elsewhere_and_can_be_searched(site: Path) -> No
 
 
 @pytest.mark.integration
-def test_the_search_works_from_a_folder_and_language_models_find_all_pages(site: Path) -> None:
-    # A browser loads no JSON from a folder, but a script.
-    assert (site / "search" / "search_index.js").exists()
+def test_the_search_works_from_a_folder(site: Path, chromium: str, tmp_path: Path) -> None:
+    with browsing(chromium, tmp_path) as browser:
+        tab = browser.tab()
+        tab.open(f"{(site / 'how-to' / 'alerts.html').as_uri()}?q=density_tree")
+        found = "[...document.querySelectorAll('.md-search-result__link')].map(a => a.href)"
+        links = tab.until(f"({found}).length && {found}")
+        assert any("/reference/algorithms.html" in link for link in links)
+        assert tab.console_errors() == []
+
+
+@pytest.mark.integration
+def test_language_models_find_all_pages(site: Path) -> None:
     listed = (site / "llms.txt").read_text(encoding="utf-8")
     linked = set(re.findall(r"\]\(([^)#]+)", listed))
     assert "reference/http.html" in linked
