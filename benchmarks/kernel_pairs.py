@@ -322,7 +322,8 @@ def main(quick: bool, out: Path) -> None:
     """Measure each compiled kernel beside its NumPy form. A full run takes about five minutes."""
     machine = facts(("shoal", "numpy", "numba"))
     pairs = list[dict[str, Any]]()
-    widths, turns = ((2,), 2) if quick else (WIDTHS, 11)
+    # In three features every kernel is used.
+    widths, turns = ((3,), 2) if quick else (WIDTHS, 11)
     with threadpool_limits(limits=1):
         for d in widths:
             for family in FAMILIES:
