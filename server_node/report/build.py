@@ -15,6 +15,7 @@ import numpy as np
 
 from shoal import __version__
 from shoal.config.resolved import ResolvedContract, ResolvedModel
+from shoal.errors import LogUnavailable
 from shoal.protocol.history import COARSE_S, PLACES_S
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.model_state import model_state
@@ -176,7 +177,13 @@ class _ModelReport:
             or built.has_past != has_past
         )
         if built is None or is_new:
-            past = self._past(model, status.contract) if has_past else NO_PAST
+            past = NO_PAST
+            if has_past:
+                # A file that cannot be read costs what is of the history, and no cluster.
+                try:
+                    past = self._past(model, status.contract)
+                except LogUnavailable:
+                    has_past = False
             clustering = clustering_of(model, status.contract, past, status.client_names)
             built = _Built(
                 model.snapshot, model.lineage, model.unusual, model.unlike, has_past, clustering
@@ -185,7 +192,10 @@ class _ModelReport:
         return built.clustering
 
     def _is_whole(self) -> bool:
-        return self._history is None or self._history.share_read() == 1.0
+        try:
+            return self._history is None or self._history.share_read() == 1.0
+        except LogUnavailable:
+            return False
 
     def _past(self, model: ModelStatus, contract: ResolvedContract) -> Past:
         if self._history is None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -174,6 +175,18 @@ def test_a_history_that_is_made_again_is_left_out_until_it_is_whole(
     whole = reports.federation(STATUS)
     assert whole.history_read == 1.0
     assert whole.models != without, "of the same snapshot, with its history"
+
+
+def test_a_damaged_history_costs_the_page_no_cluster(tmp_path: Path) -> None:
+    """It is made again from the log at the server's next use of it; the clusters are there."""
+    path = tmp_path / HISTORY_FILE
+    without = Reports().federation(STATUS).models
+    reader = stored(tmp_path, the_bins())
+    with closing(sqlite3.connect(path)) as file:
+        file.execute(f"DROP TABLE bins_{COARSE_S}")
+    assert Reports(reader).federation(STATUS).models == without
+    path.write_bytes(b"not a database, and longer than a header" * 40)
+    assert Reports(reader).federation(STATUS).models == without
 
 
 def test_a_history_that_is_known_is_not_sent_again_until_it_changes(tmp_path: Path) -> None:
