@@ -108,6 +108,10 @@ $(VENV)/advisories: | $(BIN)/python
 $(VENV)/oracles: | $(BIN)/python
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $@ opendp==0.16.0 dp-accounting==0.6.0
 
+# Peers of a benchmark, of which claspy needs an older NumPy than the tests: on the path of their processes alone.
+$(VENV)/states-peers: | $(BIN)/python
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $@ claspy==0.2.8 hmmlearn==0.3.3 ruptures==1.1.10
+
 $(VENV)/.%: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing shoal[$*] into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS) -e '.[$*]'

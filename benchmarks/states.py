@@ -5,7 +5,7 @@ The public streams are two files of arrays, `tssb.npz` and `skab.npz`, with `NAM
 series: the time series segmentation benchmark (75 series of one column) and SKAB (34 runs of eight
 columns), as github.com/ermshaua/classification-label-profile has them. Thresholds were chosen on
 every second series of TSSB, "odd", and on own streams; nothing on "even" and SKAB. claspy, hmmlearn
-and ruptures are measured where they are installed beside shoal. A part can be measured alone
+and ruptures are measured on these where `--peers` has them. A part can be measured alone
 (`--part`): the results file keeps the others.
 """
 
@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import json
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -29,9 +27,17 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # i
 
 from benchmarks.machine import facts, one_line
 from benchmarks.results import out_option, quick_option, table, write
+from benchmarks.states_ablation import (
+    Stream,
+    ablation_page,
+    kernels_page,
+    measure_ablation,
+    measure_kernels,
+)
 from benchmarks.states_cost import cost_page, measure_cost
 from benchmarks.states_fleet import measure_fleet
 from benchmarks.states_noise import measure_noise, noise_page
+from benchmarks.states_peers import STREAM, WHOLE, label_parts, peers_page, versions
 from benchmarks.states_sensors import measure_sensors, sensors_page
 from benchmarks.states_streams import autoregressive as autoregressive_rows
 from benchmarks.states_streams import dwells
@@ -48,12 +54,30 @@ NULL_BASE: Final = 90_000
 OWN_READINGS: Final = 10_000
 NULL_READINGS: Final = (2_000, 5_000, 12_000)
 DWELLS: Final = (100, 200, 500, 2_000)
-PUBLISHED: Final = {
-    "CLaP (published, offline)": {"TSSB": (0.771, 0.855), "SKAB": (0.354, 0.634)},
-    "HDP-HSMM (published)": {"TSSB": (0.170, 0.449), "SKAB": (0.608, 0.842)},
-    "Time2State (published)": {"TSSB": (0.398, 0.405), "SKAB": (0.340, 0.507)},
-}
-"""mean AMI and covering, by the authors of CLaP"""
+
+
+class Published(NamedTuple):
+    """Mean AMI and covering as published; None where there is no figure."""
+
+    name: str
+    reads: str
+    """what it must have before it answers"""
+    tssb: tuple[float | None, float]
+    skab: tuple[float | None, float] | None
+
+
+PUBLISHED: Final = (
+    # By the authors of CLaP.
+    Published("CLaP", WHOLE, (0.771, 0.855), (0.354, 0.634)),
+    Published("HDP-HSMM", WHOLE, (0.170, 0.449), (0.608, 0.842)),
+    Published("Time2State", WHOLE, (0.398, 0.405), (0.340, 0.507)),
+    # By the authors of ClaSS: segmentations, of which only the covering is known.
+    Published("ClaSS", STREAM, (None, 0.807), None),
+    Published("DDM", STREAM, (None, 0.523), None),
+    Published("FLOSS", STREAM, (None, 0.484), None),
+    Published("BOCD", STREAM, (None, 0.464), None),
+    Published("ADWIN", STREAM, (None, 0.391), None),
+)
 
 
 class Series(NamedTuple):
@@ -104,45 +128,6 @@ def one_state(rows: Floats) -> Ints:
     return np.zeros(len(rows), dtype=np.int64)
 
 
-def claspy(rows: Floats) -> Ints:
-    """Segments of claspy, each a state of its own: it tells changes, not which states are the
-    same."""
-    segmentation = import_module("claspy.segmentation").BinaryClaSPSegmentation()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        changes = segmentation.fit_predict(rows if rows.shape[1] > 1 else rows[:, 0])
-    return np.searchsorted(np.asarray(changes), np.arange(len(rows)), side="right").astype(np.int64)
-
-
-def hidden_markov(rows: Floats) -> Ints:
-    """A Gaussian hidden Markov model with the number of states, up to 6, of the least BIC."""
-    hmm = import_module("hmmlearn.hmm")
-    standard = (rows - rows.mean(axis=0)) / np.maximum(rows.std(axis=0), 1e-9)
-    best: tuple[float, Ints] | None = None
-    for states in range(1, 7):
-        model = hmm.GaussianHMM(states, "diag", n_iter=20, random_state=0, min_covar=1e-2)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            bic = model.fit(standard).bic(standard)
-        if best is None or bic < best[0]:
-            best = bic, np.asarray(model.predict(standard), dtype=np.int64)
-    assert best is not None, "one state always fits"
-    return best[1]
-
-
-def change_points(rows: Floats) -> Ints:
-    """Segments of ruptures (PELT, changes of mean over blocks of 8), each a state of its own."""
-    ruptures = import_module("ruptures")
-    blocks = rows[: len(rows) // 8 * 8].reshape(-1, 8, rows.shape[1]).mean(axis=1)
-    noise = np.median(np.abs(np.diff(blocks, axis=0)), axis=0) / 0.95
-    blocks = blocks / np.maximum(noise, 1e-9)
-    penalty = 2 * rows.shape[1] * np.log(len(blocks))
-    ends = ruptures.Pelt(model="l2", min_size=2, jump=1).fit(blocks).predict(pen=penalty)
-    return np.searchsorted(8 * np.array(ends[:-1]), np.arange(len(rows)), side="right").astype(
-        np.int64
-    )
-
-
 def own_learners() -> dict[str, Learner]:
     """Ours, and what stands beside it."""
     return {
@@ -152,43 +137,60 @@ def own_learners() -> dict[str, Learner]:
     }
 
 
-def peers() -> dict[str, Learner]:
-    """Peers that are installed."""
-    known = {
-        "claspy": ("claspy", claspy),
-        "hmmlearn": ("HMM by BIC", hidden_markov),
-        "ruptures": ("change points", change_points),
-    }
-    return {name: learner for package, (name, learner) in known.items() if find_spec(package)}
-
-
 def measure_public(
     folder: Path, every: int, learners: dict[str, Learner]
 ) -> Iterator[dict[str, Any]]:
     """Mean AMI and covering of each learner on each part of the public streams."""
-    tssb = public(folder, "tssb")
-    parts = {"TSSB odd": tssb[::2], "TSSB even": tssb[1::2], "SKAB": public(folder, "skab")}
-    for part, whole in parts.items():
-        series = whole[::every]
+    for part, series in public_parts(folder, every).items():
         for name, learner in learners.items():
             begun = time.process_time()
             labels = [learner(own.rows) for own in series]
             seconds = time.process_time() - begun
-            pairs = list(zip(series, labels, strict=True))
-            ami = [adjusted_mutual_info_score(own.truth, found) for own, found in pairs]
-            covered = [covering(own.truth, found) for own, found in pairs]
-            click.echo(f"{part}, {name}: {np.mean(ami):.3f} {np.mean(covered):.3f}")
-            yield {
-                "part": part,
-                "learner": name,
-                "series": len(series),
-                "every": every,
-                "ami": ami,
-                "covering": covered,
-                "states": [len(np.unique(found)) for _, found in pairs],
-                "true_states": [len(np.unique(own.truth)) for own, _ in pairs],
-                "seconds": seconds,
-            }
+            yield _compared(part, name, series, labels, seconds)
+
+
+def public_parts(folder: Path, every: int) -> dict[str, list[Series]]:
+    """Every so-many-th series of each part of the public streams."""
+    tssb = public(folder, "tssb")
+    parts = {"TSSB odd": tssb[::2], "TSSB even": tssb[1::2], "SKAB": public(folder, "skab")}
+    return {part: whole[::every] for part, whole in parts.items()}
+
+
+def _compared(
+    part: str, name: str, series: list[Series], labels: list[Ints], seconds: float
+) -> dict[str, Any]:
+    pairs = list(zip(series, labels, strict=True))
+    ami = [adjusted_mutual_info_score(own.truth, found) for own, found in pairs]
+    covered = [covering(own.truth, found) for own, found in pairs]
+    click.echo(f"{part}, {name}: {np.mean(ami):.3f} {np.mean(covered):.3f}")
+    return {
+        "part": part,
+        "learner": name,
+        "series": len(series),
+        "ami": ami,
+        "covering": covered,
+        "states": [len(np.unique(found)) for _, found in pairs],
+        "true_states": [len(np.unique(own.truth)) for own, _ in pairs],
+        "seconds": seconds,
+    }
+
+
+def measure_peers(data: Path, folder: Path, every: int) -> dict[str, Any]:
+    """Mean AMI and covering of ours and of each peer of the folder on the series on which nothing
+    was chosen."""
+    parts = public_parts(data, every)
+    del parts["TSSB odd"]
+    rows = {part: [own.rows for own in series] for part, series in parts.items()}
+    cells = []
+    for name, learner in own_learners().items():
+        for part, series in parts.items():
+            begun = time.process_time()
+            labels = [learner(own.rows) for own in series]
+            cells.append(_compared(part, name, series, labels, time.process_time() - begun))
+    for peer, part, found in label_parts(folder, rows):
+        cell = _compared(part, peer.shown, parts[part], found.labels, found.seconds)
+        cells.append({**cell, "ended": found.ended})
+    return {"versions": versions(folder), "cells": cells}
 
 
 def autoregressive(rng: np.random.Generator, n: int, phi: float) -> Floats:
@@ -313,6 +315,39 @@ def measure_nulls(quick: bool) -> Iterator[dict[str, Any]]:
                 click.echo(f"{kind}, {columns} columns, {name}: {sum(false)} of {len(used)}")
 
 
+ABLATION_BASE: Final = 91_000
+"""seeds of streams without states on which ingredients are switched off"""
+ABLATION_SEEDS: Final = 2
+ABLATION_DWELLS: Final = (100, 500)
+
+
+def streams_of_study(data: Path | None, quick: bool, several: bool) -> list[Stream]:
+    """Streams on which variants of `States` are compared: every second series of the public
+    streams, own streams, and streams without states.
+
+    `several`: of several columns only; otherwise those without states have one."""
+    streams = []
+    if data is not None:
+        parts = {"SKAB odd": public(data, "skab")[::2]}
+        if not several:
+            parts = {"TSSB odd": public(data, "tssb")[::2]} | parts
+        for source, found in parts.items():
+            for own in found[:: 19 if quick else 1]:
+                streams.append(Stream(source, own.rows, own.truth))
+    for kind in KINDS[: 1 if quick else None]:
+        for dwell in ABLATION_DWELLS[: 1 if quick else None]:
+            own = with_states(kind, dwell, SEEDS[0])
+            streams.append(Stream("own", own.rows, own.truth))
+    columns = 3 if several else 1
+    for make in list(NULLS.values())[: 1 if quick else None]:
+        for seed in range(1 if quick else ABLATION_SEEDS):
+            rng = np.random.default_rng([ABLATION_BASE, seed, columns])
+            n = int(rng.choice(NULL_READINGS[: 1 if quick else None]))
+            rows = np.stack([make(rng, n) for _ in range(columns)], axis=1)
+            streams.append(Stream("null", rows, np.zeros(n, dtype=np.int64)))
+    return streams
+
+
 def cycle(rng: np.random.Generator, n: int, period: float = 0.0) -> Floats:
     """(n,) a sine of a random phase, and of a random period of 24 to 300 where none is given."""
     period = period or int(rng.integers(24, 300))
@@ -353,7 +388,8 @@ def markdown(result: dict[str, Any]) -> str:
     """The page."""
     text = f"# States in time\n\nMade by `{result['made_by']}`.\n"
     if result["public"]:
-        text += _public_page(result["public"]) + _peers_page(result["public"], result["peers"])
+        text += _public_page(result["public"])
+    text += peers_page(result["peers"])
     text += _own_page(result["own"]) + _returning_page(result["returning"])
     text += _nulls_page(result["nulls"])
     if result["fleet"]:
@@ -367,7 +403,11 @@ def markdown(result: dict[str, Any]) -> str:
             " clients of `States` have axes of their own.\n"
         )
     text += (
-        sensors_page(result["sensors"]) + noise_page(result["noise"]) + cost_page(result["cost"])
+        sensors_page(result["sensors"])
+        + ablation_page(result["ablation"])
+        + kernels_page(result["kernels"])
+        + noise_page(result["noise"])
+        + cost_page(result["cost"])
     )
     # Parts that were measured alone are of another time, and so of another version.
     parts_at: dict[str, list[str]] = {}
@@ -388,17 +428,17 @@ def _public_page(cells: list[dict[str, Any]]) -> str:
         entries = []
         for part in parts:
             cell = by_key[name, part]
-            entries.append(f"{np.mean(cell['ami']):.3f} / {np.mean(cell['covering']):.3f}")
+            entries.append(_entry(float(np.mean(cell["ami"])), float(np.mean(cell["covering"]))))
         seconds = sum(by_key[name, part]["seconds"] for part in parts)
-        lines.append([name, *entries, f"{seconds:.0f}"])
-    for name, figures in PUBLISHED.items():
+        lines.append([name, STREAM, *entries, f"{seconds:.0f}"])
+    for known in PUBLISHED:
         entries = []
         for part in parts:
-            ami, covered = figures[part.split()[0]]
-            entries.append(f"{ami:.3f} / {covered:.3f}")
-        lines.append([name, *entries, ""])
+            figures = known.skab if part == "SKAB" else known.tssb
+            entries.append("-" if figures is None else _entry(*figures))
+        lines.append([f"{known.name} (published)", known.reads, *entries, ""])
     counts = ", ".join(f"{part}: {by_key['States', part]['series']} series" for part in parts)
-    head = ["AMI / covering", *parts, "seconds"]
+    head = ["AMI / covering", "reads", *parts, "seconds"]
     return (
         f"\n## Public streams\n\nMean over series ({counts}) of adjusted mutual information with"
         " the true states, and of covering of the true segments. Thresholds of `States` were chosen"
@@ -407,31 +447,8 @@ def _public_page(cells: list[dict[str, Any]]) -> str:
     )
 
 
-def _peers_page(own: list[dict[str, Any]], cells: list[dict[str, Any]]) -> str:
-    """Peers beside `States` on the same series, which may be fewer than all."""
-    if not cells:
-        return ""
-    parts = list(dict.fromkeys(cell["part"] for cell in cells))
-    every = cells[0]["every"] // own[0]["every"]
-    same = [
-        {**cell, "ami": cell["ami"][::every], "covering": cell["covering"][::every]}
-        for cell in own
-        if cell["learner"] == "States"
-    ]
-    by_key = {(cell["learner"], cell["part"]): cell for cell in [*same, *cells]}
-    lines = []
-    for name in dict.fromkeys(name for name, _ in by_key):
-        found = [by_key[name, part] for part in parts]
-        figures = [
-            f"{np.mean(cell['ami']):.3f} / {np.mean(cell['covering']):.3f}" for cell in found
-        ]
-        series = sum(cell["series"] for cell in cells if cell["learner"] == cells[0]["learner"])
-        seconds = "" if name == "States" else f"{sum(cell['seconds'] for cell in found):.0f}"
-        lines.append([name, *figures, seconds])
-    return (
-        f"\nPeers that are installed, and `States` on the same {series} series, every"
-        f" {cells[0]['every']}th.\n\n{table(['AMI / covering', *parts, 'seconds'], lines)}"
-    )
+def _entry(ami: float | None, covered: float) -> str:
+    return f"{'-' if ami is None else f'{ami:.3f}'} / {covered:.3f}"
 
 
 def _own_page(cells: list[dict[str, Any]]) -> str:
@@ -526,6 +543,8 @@ PARTS: Final = (
     "nulls",
     "fleet",
     "sensors",
+    "ablation",
+    "kernels",
     "noise",
     "cost",
 )
@@ -538,26 +557,37 @@ class Choice(NamedTuple):
     every: int
     data: Path | None
     sensors: Path | None
+    peers: Path | None
 
     def measured(self, part: str) -> Any:
         """What the results file has of a part; empty where its data are not given."""
         measures: dict[str, Callable[[], Any]] = {
-            "public": lambda: self._public(own_learners()),
-            "peers": lambda: self._public(peers()),
+            "public": self._public,
+            "peers": self._peers,
             "own": lambda: list(measure_own(self.quick)),
             "returning": lambda: list(measure_returning(self.quick)),
             "nulls": lambda: list(measure_nulls(self.quick)),
             "fleet": self._fleet,
             "sensors": self._sensors,
+            "ablation": lambda: measure_ablation(self._streams(False)),
+            "kernels": lambda: list(measure_kernels(self._streams(True))),
             "noise": lambda: list(measure_noise(self.quick)),
             "cost": lambda: list(measure_cost(self.quick)),
         }
         return measures[part]()
 
-    def _public(self, learners: dict[str, Learner]) -> list[dict[str, Any]]:
+    def _public(self) -> list[dict[str, Any]]:
         if self.data is None:
             return []
-        return list(measure_public(self.data, 19 if self.quick else self.every, learners))
+        return list(measure_public(self.data, 19 if self.quick else self.every, own_learners()))
+
+    def _peers(self) -> dict[str, Any]:
+        if self.data is None or self.peers is None:
+            return {}
+        return measure_peers(self.data, self.peers, 19 if self.quick else self.every)
+
+    def _streams(self, several: bool) -> list[Stream]:
+        return streams_of_study(self.data, self.quick, several)
 
     def _fleet(self) -> dict[str, Any] | None:
         if self.data is None:
@@ -589,6 +619,11 @@ class Choice(NamedTuple):
     help="Folder of sensor files.",
 )
 @click.option(
+    "--peers",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Folder that claspy, hmmlearn and ruptures are installed in: make .venv/states-peers.",
+)
+@click.option(
     "--part",
     "parts",
     multiple=True,
@@ -606,6 +641,7 @@ def main(
     every: int,
     data: Path | None,
     sensors: Path | None,
+    peers: Path | None,
     parts: tuple[str, ...],
     pictures: Path | None,
     out: Path,
@@ -616,10 +652,7 @@ def main(
         drawn = import_module("benchmarks.states_pictures").draw(pictures)
         click.echo("\n".join(f"drawn: {path}" for path in drawn))
         return
-    packages = ("shoal", "numpy", "scikit-learn", "claspy", "hmmlearn", "ruptures")
-    machine = facts(
-        [name for name in packages if find_spec(name.replace("scikit-learn", "sklearn"))]
-    )
+    machine = facts(["shoal", "numpy", "scikit-learn"])
     made_by = "python -m benchmarks states"
     made_by += " --quick" * quick + f" --every {every}" * (every > 1)
     made_by += " --data FOLDER" * (data is not None)
@@ -629,7 +662,7 @@ def main(
     result |= {"made_by": made_by, "machine": machine}
     when: dict[str, str] = dict(result.get("when", {}))
     result["when"] = when
-    choice = Choice(quick, every, data, sensors)
+    choice = Choice(quick, every, data, sensors, peers)
     with threadpool_limits(limits=1):
         for part in parts or PARTS:
             result[part] = choice.measured(part)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -96,6 +96,7 @@ def measure_sensors(folder: Path, quick: bool) -> Iterator[dict[str, Any]]:
                 for meaning, values in meanings.items()
             },
             "states_of_halves": [part.n_states_ for part in halves],
+            "returned_in_halves": [int(part.returns_.sum()) for part in halves],
             "halves": float(adjusted_rand_score(first, second)),
             "with_whole": [
                 float(adjusted_rand_score(model.labels_[part], half_model.labels_))
@@ -114,7 +115,12 @@ def sensors_page(cells: list[dict[str, Any]]) -> str:
     for cell in cells:
         meanings = ", ".join(f"{meaning} {ami:.2f}" for meaning, ami in cell["ami"].items())
         several = min(cell["states_of_halves"]) > 1
-        counts = " and ".join(str(count) for count in cell["states_of_halves"])
+        counts = " and ".join(
+            f"{states} ({returned})"
+            for states, returned in zip(
+                cell["states_of_halves"], cell["returned_in_halves"], strict=True
+            )
+        )
         with_whole = ", ".join(f"{ari:.2f}" for ari in cell["with_whole"])
         lines.append(
             [
@@ -129,10 +135,25 @@ def sensors_page(cells: list[dict[str, Any]]) -> str:
             ]
         )
     head = ["sensor", "rows", "states", "changes", "AMI with", "of halves", "halves", "with whole"]
+    several = [cell for cell in cells if min(cell["states_of_halves"]) > 1]
+    returning = [cell for cell in cells if min(cell["returned_in_halves"]) > 1]
     return (
         "\n## Sensors\n\nStates and changes found; adjusted mutual information of the states with"
         " what is known of the rows (hour, season, setting, fault); the states that the halves of a"
-        " file have each alone, the adjusted Rand index over the whole file of what both models"
-        " tell of it, where both have several, and of each half's states with those of the whole on"
-        f" that half. What is known of the rows need not be a state.\n\n{table(head, lines)}"
+        " file have each alone, in brackets those seen in more than one segment; the adjusted Rand"
+        " index over the whole file of what both models tell of it, where both have several, and of"
+        " each half's states with those of the whole on that half. What is known of the rows need"
+        f" not be a state.\n\n{table(head, lines)}\nHalves that both have several states agree at"
+        f" {_agreements(several)}; those that both have two or more that returned at"
+        f" {_agreements(returning)}. A phase, seen once in a half, is not in the other half to be"
+        " told again.\n"
     )
+
+
+def _agreements(cells: Sequence[dict[str, Any]]) -> str:
+    """The agreement of halves of these files, the best first, and how many have .8 or more."""
+    found = sorted((cell["halves"] for cell in cells), reverse=True)
+    if not found:
+        return "no file"
+    listed = ", ".join(f"{ari:.2f}" for ari in found)
+    return f"{listed} ({sum(ari >= 0.8 for ari in found)} of {len(found)} at 0.8 or more)"

@@ -16,10 +16,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import shoal
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.idle import counters_of, rates
 from benchmarks.replay import FULL, measurable
 from benchmarks.states import covering
+from benchmarks.states_ablation import INGREDIENTS, variants_of
+from benchmarks.states_peers import PEERS as STATE_PEERS
+from benchmarks.states_peers import label
 from shoal.kernels.compiled import CompiledKernels
 from tests.conftest import without
 
@@ -367,6 +371,46 @@ def test_states_are_measured_on_public_series_own_streams_and_a_fleet(tmp_path: 
     assert result["fleet"]["ami"] > 0.5
     assert {cell["learner"] for cell in result["own"]} == {"States"}
     assert sum(cell["streams"] for cell in result["nulls"] if cell["learner"] == "States") == 15
+    whole = next(cell for cell in result["ablation"] if cell["without"] == "whole")
+    assert whole["scores"]["TSSB odd"][0] > 0.8
+    assert len(result["ablation"]) == len(INGREDIENTS) + 1
+    assert result["kernels"][0]["scores"].keys() == {"SKAB odd", "own", "null"}
+
+
+@pytest.mark.integration
+def test_an_ingredient_that_is_switched_off_is_missing_in_its_variant_alone() -> None:
+    rng = np.random.default_rng(3)
+    rows = rng.normal(size=(2_000, 1))
+    rows[1_000:] *= 3.0
+    found = dict(variants_of(rows))
+    assert len(np.unique(found["segments"])) == 1
+    # What was replaced is the library's again.
+    labels = shoal.States().fit(rows).labels_
+    assert len(np.unique(labels)) == 2
+    assert np.array_equal(np.diff(found["whole"]), np.diff(labels))
+
+
+@pytest.mark.integration
+def test_a_peer_of_states_has_its_processor_time_for_each_series(tmp_path: Path) -> None:
+    # In the place of a peer's library: one that ends for short series only.
+    (tmp_path / "ruptures.py").write_text(
+        "class Pelt:\n"
+        "    def __init__(self, **options): pass\n"
+        "    def fit(self, blocks):\n"
+        "        self.blocks = blocks\n"
+        "        return self\n"
+        "    def predict(self, pen):\n"
+        "        while len(self.blocks) > 200: pass\n"
+        "        return [len(self.blocks) // 2, len(self.blocks)]\n"
+    )
+    peer = next(peer for peer in STATE_PEERS if peer.package == "ruptures")
+    rng = np.random.default_rng(0)
+    series = [rng.normal(size=(n, 1)) for n in (800, 4_000, 400)]
+    found = label(tmp_path, peer, series, seconds=0.5)
+    assert found.ended == 2
+    assert [len(np.unique(labels)) for labels in found.labels] == [2, 1, 2]
+    assert np.flatnonzero(np.diff(found.labels[0])).tolist() == [399]
+    assert found.seconds > 0.4
 
 
 @pytest.mark.integration

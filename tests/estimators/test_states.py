@@ -13,7 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 import shoal
 from benchmarks.states_streams import autoregressive, dwells, levels
 from shoal.algorithms.states.returns import is_cycle
-from shoal.algorithms.states.switching import find_switching
+from shoal.algorithms.states.switching import Switching, find_switching
 from shoal.algorithms.states.tiles import HALF_TILES_MAX, TileMemory
 from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.kernels.arrays import Floats, Ints
@@ -122,6 +122,15 @@ def test_large_steps_that_do_not_alternate_are_no_switching() -> None:
     state = found.of_block(jumping)
     assert state[50:60].tolist() == [-1] * 10
     assert adjusted_rand_score(truth[60:], state[60:]) > 0.9
+
+
+def test_readings_of_which_each_fits_another_rise_only_have_levels() -> None:
+    model = Switching(np.ones(1), np.array([0.0, 1.0]), 0.5, 1e-3, np.array([0.01, 0.01]))
+    # From 0 to 1, and once more by as much: no sequence of levels fits both.
+    climbing = np.array([0.0, 0.0, 0.0, 1.0, 1.5, 1.25, 1.125, 1.0625])
+    state = model.of_block(climbing[:, None])
+    assert state[:3].tolist() == [0, 0, 0]
+    assert state[4:].tolist() == [1, 1, 1, 1]
 
 
 def test_states_are_found_beside_columns_that_drift_and_one_that_follows_slowly() -> None:

@@ -46,11 +46,7 @@ class FeatureGroup:
         """features (n, p) of overlapping tiles."""
         varying = features.std(axis=0) > 1e-6
         values = features[:, varying]
-        steps = values[OVERLAP:] - values[:-OVERLAP]
-        # The median of a Gaussian's absolute difference of two is .95 of its deviation. A part of
-        # the whole spread is added for features that hardly ever change.
-        step = np.median(np.abs(steps), axis=0) / 0.95
-        unit = step + 0.05 * values.std(axis=0) + 1e-6
+        unit = own_change(values)
         centre = np.median(values, axis=0)
         group = cls(varying, centre, unit, np.zeros_like(unit), np.eye(len(unit)))
         standard = group._standard(features)
@@ -91,20 +87,43 @@ class Axes:
         groups = tuple(
             FeatureGroup.of(values, most) for values, most in zip(features, ranks, strict=True)
         )
-        reduced = _joined(groups, features)
-        steps = reduced[OVERLAP:] - reduced[:-OVERLAP]
-        # The difference of two tiles has twice the covariance of one.
-        within = steps.T @ steps / max(1, 2 * len(steps))
-        within = (1 - DIAGONAL) * within + DIAGONAL * np.diag(np.diag(within))
-        values, vectors = np.linalg.eigh(within)
-        whitening = vectors / np.sqrt(np.maximum(values, 1e-12)) @ vectors.T
-        white = reduced @ whitening
-        _, vectors = np.linalg.eigh(white.T @ white)
-        return cls(groups, whitening @ vectors[:, ::-1][:, :AXES])
+        return cls(groups, slow_directions(_joined(groups, features)))
 
     def project(self, features: Sequence[Floats]) -> Floats:
         """The groups of features, each (n, p) -> (n, q)."""
         return _joined(self.groups, features) @ self.directions
+
+
+def own_change(values: Floats) -> Floats:
+    """values (n, v) of overlapping tiles -> (v,) the usual change of each from tile to tile."""
+    steps = values[OVERLAP:] - values[:-OVERLAP]
+    # The median of a Gaussian's absolute difference of two is .95 of its deviation. A part of
+    # the whole spread is added for features that hardly ever change.
+    step = np.median(np.abs(steps), axis=0) / 0.95
+    unit: Floats = step + 0.05 * values.std(axis=0) + 1e-6
+    return unit
+
+
+def covariance_of_changes(tiles: Floats) -> Floats:
+    """tiles (n, r), overlapping -> (r, r) covariance of one about the state that it is in, by
+    differences of neighbours."""
+    steps = tiles[OVERLAP:] - tiles[:-OVERLAP]
+    # The difference of two tiles has twice the covariance of one.
+    covariance: Floats = steps.T @ steps / max(1, 2 * len(steps))
+    return covariance
+
+
+def slow_directions(tiles: Floats) -> Floats:
+    """tiles (n, r) -> (r, q) the directions in which they differ most over the stream, relative to
+    neighbours."""
+    within = covariance_of_changes(tiles)
+    within = (1 - DIAGONAL) * within + DIAGONAL * np.diag(np.diag(within))
+    values, vectors = np.linalg.eigh(within)
+    whitening = vectors / np.sqrt(np.maximum(values, 1e-12)) @ vectors.T
+    white = tiles @ whitening
+    _, vectors = np.linalg.eigh(white.T @ white)
+    directions: Floats = whitening @ vectors[:, ::-1][:, :AXES]
+    return directions
 
 
 def _joined(groups: tuple[FeatureGroup, ...], features: Sequence[Floats]) -> Floats:

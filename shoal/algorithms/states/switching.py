@@ -13,6 +13,9 @@ READINGS_MIN: Final = 1_000
 """readings below which nothing is told"""
 SQUARE_MAX: Final = 100.0
 """squared step, in its units, to which the weight of a step is clipped, as in `jumps`"""
+APART_MAX: Final = 140.0
+"""by how much less likely a pair of levels can be than the likeliest one at a reading, in squared
+deviations: of chances of 0 at two readings the product would be 0 for every pair"""
 STARTS: Final = (3.0, 4.5, 6.0)
 """distances of the levels, in deviations of a step, from which a fit starts"""
 STEPS: Final = 15
@@ -150,7 +153,8 @@ def _smoothed(model: Switching, values: Floats) -> tuple[Floats, Floats, float]:
     square = (_new_in(model, values) / model.deviation) ** 2
     # Relative to the likeliest pair, or all of them would be 0 where a reading fits none.
     least = square.min(axis=(1, 2))
-    moves = chance * np.exp(-0.5 * (square - least[:, None, None]))
+    apart = np.minimum(square - least[:, None, None], APART_MAX)
+    moves = chance * np.exp(-0.5 * apart)
     first = model.leave[::-1] / model.leave.sum()
     forward = _running_products(moves)
     backward = _running_products(moves[::-1].transpose(0, 2, 1))

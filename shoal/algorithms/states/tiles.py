@@ -29,6 +29,8 @@ KERNEL_SETS: Final = 3
 """sets of kernels, each of which makes its own segments; most of them decide"""
 KERNELS: Final = 16
 """kernels of a set, over all columns"""
+KERNELS_OF_COLUMN: Final = 2
+"""kernels of a set that a column has, at least"""
 KERNEL_LENGTH: Final = 9
 PERIOD_WINDOWS: Final = 12
 """windows of readings in which a period is sought; half of them is the longest one found"""
@@ -62,7 +64,7 @@ def kernels_of(width: int) -> list[list[list[tuple[int, ...]]]]:
     places of nine. A fixed generator draws from them, so that every client has the same ones.
     """
     places = list(combinations(range(KERNEL_LENGTH), 3))
-    count = max(2, KERNELS // width)
+    count = max(KERNELS_OF_COLUMN, KERNELS // width)
     sets = []
     for number in range(KERNEL_SETS):
         rng = np.random.default_rng(number)

@@ -64,8 +64,8 @@ def features_of(tiles: TileFeatures, kernels: int, with_level: bool) -> tuple[Fl
 def best_view(tiles: TileFeatures, sureness: Sureness) -> View:
     """The one of the views with and without the level that has more states; where both have as
     many, that with it."""
-    rhythm = _voted(tiles, False, sureness)
-    level = _voted(tiles, True, sureness)
+    rhythm = voted_view(tiles, False, sureness)
+    level = voted_view(tiles, True, sureness)
     return level if level.n_states >= rhythm.n_states else rhythm
 
 
@@ -81,7 +81,7 @@ def _view(tiles: TileFeatures, kernels: int, with_level: bool, sureness: Surenes
     return View(axes, on_axes, states_of_tiles(on_axes, thresholds), with_level, kernels)
 
 
-def _voted(tiles: TileFeatures, with_level: bool, sureness: Sureness) -> View:
+def voted_view(tiles: TileFeatures, with_level: bool, sureness: Sureness) -> View:
     """One state unless most sets of kernels see more; then the view that is most like the
     others."""
     views = []
