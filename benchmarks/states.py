@@ -37,7 +37,7 @@ from benchmarks.states_ablation import (
 from benchmarks.states_cost import cost_page, measure_cost
 from benchmarks.states_fleet import measure_fleet
 from benchmarks.states_noise import measure_noise, noise_page
-from benchmarks.states_peers import STREAM, WHOLE, label_parts, peers_page, versions
+from benchmarks.states_peers import PEERS, STREAM, WHOLE, label_parts, peers_page, versions
 from benchmarks.states_sensors import measure_sensors, sensors_page
 from benchmarks.states_streams import autoregressive as autoregressive_rows
 from benchmarks.states_streams import dwells
@@ -175,9 +175,11 @@ def _compared(
     }
 
 
-def measure_peers(data: Path, folder: Path, every: int) -> dict[str, Any]:
+def measure_peers(
+    data: Path, folder: Path, every: int, names: Sequence[str], known: list[dict[str, Any]]
+) -> dict[str, Any]:
     """Mean AMI and covering of ours and of each peer of the folder on the series on which nothing
-    was chosen."""
+    was chosen; `known`: cells of earlier runs, of which those of other peers are kept."""
     parts = public_parts(data, every)
     del parts["TSSB odd"]
     rows = {part: [own.rows for own in series] for part, series in parts.items()}
@@ -187,9 +189,13 @@ def measure_peers(data: Path, folder: Path, every: int) -> dict[str, Any]:
             begun = time.process_time()
             labels = [learner(own.rows) for own in series]
             cells.append(_compared(part, name, series, labels, time.process_time() - begun))
-    for peer, part, found in label_parts(folder, rows):
+    for peer, part, found in label_parts(folder, rows, names):
         cell = _compared(part, peer.shown, parts[part], found.labels, found.seconds)
         cells.append({**cell, "ended": found.ended})
+    measured = {cell["learner"] for cell in cells}
+    kept = [cell for cell in known if cell["learner"] not in measured]
+    order = [*own_learners(), *(peer.shown for peer in PEERS)]
+    cells = sorted([*cells, *kept], key=lambda cell: order.index(cell["learner"]))
     return {"versions": versions(folder), "cells": cells}
 
 
@@ -558,6 +564,9 @@ class Choice(NamedTuple):
     data: Path | None
     sensors: Path | None
     peers: Path | None
+    peer_names: tuple[str, ...]
+    known: dict[str, Any]
+    """the results file of an earlier run; empty where all is measured anew"""
 
     def measured(self, part: str) -> Any:
         """What the results file has of a part; empty where its data are not given."""
@@ -584,7 +593,9 @@ class Choice(NamedTuple):
     def _peers(self) -> dict[str, Any]:
         if self.data is None or self.peers is None:
             return {}
-        return measure_peers(self.data, self.peers, 19 if self.quick else self.every)
+        known = dict(self.known.get("peers", ())).get("cells", [])
+        every = 19 if self.quick else self.every
+        return measure_peers(self.data, self.peers, every, self.peer_names, known)
 
     def _streams(self, several: bool) -> list[Stream]:
         return streams_of_study(self.data, self.quick, several)
@@ -624,6 +635,14 @@ class Choice(NamedTuple):
     help="Folder that claspy, hmmlearn and ruptures are installed in: make .venv/states-peers.",
 )
 @click.option(
+    "--peer",
+    "peer_names",
+    multiple=True,
+    default=[peer.key for peer in PEERS],
+    type=click.Choice([peer.key for peer in PEERS]),
+    help="Measure this peer alone, and keep the others of the results file; again for several.",
+)
+@click.option(
     "--part",
     "parts",
     multiple=True,
@@ -636,12 +655,13 @@ class Choice(NamedTuple):
     help="Draw the pictures of docs/how-to/states.md into this folder, and measure nothing.",
 )
 @out_option("states")
-def main(
+def main(  # noqa: PLR0913, PLR0917 - the options of a command
     quick: bool,
     every: int,
     data: Path | None,
     sensors: Path | None,
     peers: Path | None,
+    peer_names: tuple[str, ...],
     parts: tuple[str, ...],
     pictures: Path | None,
     out: Path,
@@ -657,12 +677,14 @@ def main(
     made_by += " --quick" * quick + f" --every {every}" * (every > 1)
     made_by += " --data FOLDER" * (data is not None)
     result: dict[str, Any] = dict.fromkeys(PARTS, ())
+    known: dict[str, Any] = {}
     if parts and (out / "states.json").exists():
-        result |= json.loads((out / "states.json").read_text(encoding="utf-8"))
+        known = json.loads((out / "states.json").read_text(encoding="utf-8"))
+        result |= known
     result |= {"made_by": made_by, "machine": machine}
     when: dict[str, str] = dict(result.get("when", {}))
     result["when"] = when
-    choice = Choice(quick, every, data, sensors, peers)
+    choice = Choice(quick, every, data, sensors, peers, peer_names, known)
     with threadpool_limits(limits=1):
         for part in parts or PARTS:
             result[part] = choice.measured(part)

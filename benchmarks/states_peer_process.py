@@ -112,8 +112,9 @@ def labelled(peer: Peer, rows: Any, seconds: float, target: Path) -> float:
         finally:
             os._exit(status)
     _, status, usage = os.wait4(child, 0)
-    if os.WIFEXITED(status) and os.WEXITSTATUS(status):
-        sys.exit(f"a series of {len(rows)} rows raised an error")
+    is_late = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF
+    if status and not is_late:
+        sys.exit(f"a peer failed on a series of {len(rows)} rows")
     return usage.ru_utime + usage.ru_stime
 
 

@@ -24,6 +24,14 @@ WHOLE: Final = "whole series"
 STREAM: Final = "stream"
 
 
+ENVIRONMENT: Final = {
+    "NUMBA_NUM_THREADS": "1",
+    # Of its layers of threads the one whose process may be forked after a call.
+    "NUMBA_THREADING_LAYER": "workqueue",
+    "OMP_NUM_THREADS": "1",
+}
+
+
 class Peer(NamedTuple):
     """What is measured beside `States`."""
 
@@ -38,11 +46,11 @@ class Peer(NamedTuple):
 
 
 PEERS: Final = (
-    Peer("clap", "claspy", "CLaP", WHOLE),
-    Peer("clasp", "claspy", "ClaSP, segments", WHOLE),
-    Peer("class", "claspy", "ClaSS, segments", STREAM, one_column=True),
     Peer("pelt", "ruptures", "PELT, segments", WHOLE),
     Peer("hmm", "hmmlearn", "Gaussian HMM by BIC", WHOLE),
+    Peer("clasp", "claspy", "ClaSP, segments", WHOLE),
+    Peer("class", "claspy", "ClaSS, segments", STREAM, one_column=True),
+    Peer("clap", "claspy", "CLaP", WHOLE),
 )
 PACKAGES: Final = tuple(dict.fromkeys(peer.package for peer in PEERS))
 
@@ -80,7 +88,7 @@ def label(
         name = "benchmarks.states_peer_process"
         run = subprocess.run(
             [sys.executable, "-m", name, peer.key, str(seconds), str(file), work],
-            env=os.environ | {"PYTHONPATH": path, "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+            env=os.environ | ENVIRONMENT | {"PYTHONPATH": path},
             stdout=subprocess.PIPE,
             text=True,
             check=True,
@@ -96,11 +104,13 @@ def label(
 
 
 def label_parts(
-    folder: Path, parts: dict[str, list[Floats]]
+    folder: Path, parts: dict[str, list[Floats]], names: Sequence[str]
 ) -> Iterator[tuple[Peer, str, Labelled]]:
-    """Each peer that the folder has, on each part that it can take."""
+    """Each peer of these names that the folder has, on each part that it can take."""
     known = versions(folder)
     for peer in PEERS:
+        if peer.key not in names:
+            continue
         if peer.package not in known:
             click.echo(f"{peer.shown}: {peer.package} is not in {folder}")
             continue
