@@ -675,7 +675,8 @@ def main(  # noqa: PLR0913, PLR0917 - the options of a command
     machine = facts(["shoal", "numpy", "scikit-learn"])
     made_by = "python -m benchmarks states"
     made_by += " --quick" * quick + f" --every {every}" * (every > 1)
-    made_by += " --data FOLDER" * (data is not None)
+    folders = {"data": data, "sensors": sensors, "peers": peers}
+    made_by += "".join(f" --{name} FOLDER" for name, folder in folders.items() if folder)
     result: dict[str, Any] = dict.fromkeys(PARTS, ())
     known: dict[str, Any] = {}
     if parts and (out / "states.json").exists():

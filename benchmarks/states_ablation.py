@@ -237,13 +237,18 @@ def ablation_page(cells: Sequence[dict[str, Any]]) -> str:
         return ""
     sources = [source for source in SOURCES if source in cells[0]["scores"]]
     counts = ", ".join(f"{source} {len(cells[0]['scores'][source])}" for source in sources)
-    lines = [[cell["without"], *_entries(cell["scores"])] for cell in cells]
-    head = ["without", *(HEADS[source] for source in sources)]
     return (
         "\n## What each ingredient is worth\n\nThe same streams with one ingredient switched off,"
         f" in this benchmark alone ({counts}). Streams without states are of one column, one of"
-        f" each kind and seed, on seeds of their own.\n\n{table(head, lines)}"
+        f" each kind and seed, on seeds of their own.\n\n{ablation_table(cells)}"
     )
+
+
+def ablation_table(cells: Sequence[dict[str, Any]]) -> str:
+    """What is left of each figure without each ingredient."""
+    sources = [source for source in SOURCES if source in cells[0]["scores"]]
+    lines = [[cell["without"], *_entries(cell["scores"])] for cell in cells]
+    return table(["without", *(HEADS[source] for source in sources)], lines)
 
 
 def kernels_page(cells: Sequence[dict[str, Any]]) -> str:

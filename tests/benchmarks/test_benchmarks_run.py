@@ -21,7 +21,7 @@ from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.idle import counters_of, rates
 from benchmarks.replay import FULL, measurable
 from benchmarks.states import covering
-from benchmarks.states_ablation import INGREDIENTS, variants_of
+from benchmarks.states_ablation import INGREDIENTS, ablation_table, variants_of
 from benchmarks.states_peers import PEERS as STATE_PEERS
 from benchmarks.states_peers import label
 from shoal.kernels.compiled import CompiledKernels
@@ -375,6 +375,12 @@ def test_states_are_measured_on_public_series_own_streams_and_a_fleet(tmp_path: 
     assert whole["scores"]["TSSB odd"][0] > 0.8
     assert len(result["ablation"]) == len(INGREDIENTS) + 1
     assert result["kernels"][0]["scores"].keys() == {"SKAB odd", "own", "null"}
+
+
+def test_what_ingredients_of_states_are_worth_is_told_as_it_was_measured() -> None:
+    result = json.loads((HERE / "benchmarks/results/states.json").read_text(encoding="utf-8"))
+    page = (HERE / "docs/how-to/states.md").read_text(encoding="utf-8")
+    assert ablation_table(result["ablation"]) in page
 
 
 @pytest.mark.integration

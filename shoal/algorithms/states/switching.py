@@ -14,8 +14,8 @@ READINGS_MIN: Final = 1_000
 SQUARE_MAX: Final = 100.0
 """squared step, in its units, to which the weight of a step is clipped, as in `jumps`"""
 APART_MAX: Final = 140.0
-"""by how much less likely a pair of levels can be than the likeliest one at a reading, in squared
-deviations: of chances of 0 at two readings the product would be 0 for every pair"""
+"""squared deviations by which a reading can be further from what a pair of levels expects than from
+what the likeliest pair does: of chances of 0 at two readings the product would be 0 for all"""
 STARTS: Final = (3.0, 4.5, 6.0)
 """distances of the levels, in deviations of a step, from which a fit starts"""
 STEPS: Final = 15
