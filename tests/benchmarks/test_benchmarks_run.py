@@ -400,7 +400,7 @@ def test_an_ingredient_that_is_switched_off_is_missing_in_its_variant_alone() ->
 def test_a_peer_of_states_has_its_processor_time_for_each_series(tmp_path: Path) -> None:
     # In the place of a peer's library: one that ends for short series only.
     (tmp_path / "ruptures.py").write_text(
-        "class Pelt:\n"
+        "class KernelCPD:\n"
         "    def __init__(self, **options): pass\n"
         "    def fit(self, blocks):\n"
         "        self.blocks = blocks\n"
