@@ -30,7 +30,6 @@ from shoal.protocol.reading_faults import Rejected, unusable
 from shoal.runtime.service import Heartbeat, resumed, run, stopped_by_signals
 from shoal.telemetry.events import log_event, start_logging
 from shoal.telemetry.export import exported_signals, exporting, leave_the_machine
-from shoal.telemetry.resource import Telemetry
 from shoal.transports import check_installed
 
 if TYPE_CHECKING:
@@ -170,6 +169,8 @@ def _shown_metrics(
         serve(settings.metrics_host, settings.metrics_port, metrics.registry, heartbeat)
         address = f"http://{settings.metrics_host}:{settings.metrics_port}/metrics"
         log_event("metrics_served", address=address)
+    from shoal.telemetry.resource import Telemetry  # noqa: PLC0415 - loaded only with metrics
+
     resource = {"shoal.federation": config.contract.federation, "shoal.client": name}
     with exporting("client", Telemetry(metrics.registry, resource)):
         yield metrics

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from shoal.algorithms.rounds.base import Params
 from shoal.algorithms.streaming import Arrays
 from shoal.client_nodes.intake import TimeSpan
 from shoal.config.resolved import ResolvedContract, ResolvedModel
@@ -61,7 +60,7 @@ class Publisher:
         """digests of the newest updates"""
 
     def make_update(
-        self, model: ResolvedModel, content: Content, params: Params | None = None
+        self, model: ResolvedModel, content: Content, params: Arrays | None = None
     ) -> EncodedUpdate:
         """An update of a model under the terms of the contract; raises as `make_records` does."""
         update = Update(
@@ -82,7 +81,7 @@ class Publisher:
         )
         return self.make_records(update, params)
 
-    def make_records(self, update: Update, params: Params | None = None) -> EncodedUpdate:
+    def make_records(self, update: Update, params: Arrays | None = None) -> EncodedUpdate:
         """Raises `MessageRejected` for what the server would reject, here where a fault is made.
 
         `params` are those that an answer is to.

@@ -8,22 +8,30 @@ client that runs one of them does not load the others.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 
-from shoal.algorithms.rounds.base import RoundsAlgorithm
 from shoal.algorithms.streaming import Arrays, Rows, StreamingAlgorithm
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Ints
 from shoal.kernels.distance import filled_from
 from shoal.plugins import Plugins
 
-Algorithm: TypeAlias = StreamingAlgorithm | RoundsAlgorithm
+if TYPE_CHECKING:
+    from shoal.algorithms.rounds.base import RoundsAlgorithm
+
+Algorithm: TypeAlias = "StreamingAlgorithm | RoundsAlgorithm"
 
 
 def _is_algorithm(found: Any) -> TypeGuard[Algorithm]:
-    return isinstance(found, StreamingAlgorithm | RoundsAlgorithm)
+    if isinstance(found, StreamingAlgorithm):
+        return True
+    # What is an algorithm in rounds has loaded this already. A process of streaming models, such as
+    # a small client, goes without: six modules.
+    from shoal.algorithms.rounds.base import RoundsAlgorithm  # noqa: PLC0415 - see above
+
+    return isinstance(found, RoundsAlgorithm)
 
 
 _ALGORITHMS = Plugins(
@@ -88,7 +96,7 @@ def streaming_algorithm(name: str) -> StreamingAlgorithm:
 def rounds_algorithm(name: str) -> RoundsAlgorithm:
     """The algorithm in rounds of this name. Raises `SettingsError`."""
     algorithm = load_algorithm(name)
-    if not isinstance(algorithm, RoundsAlgorithm):
+    if isinstance(algorithm, StreamingAlgorithm):
         raise SettingsError(
             f"{name} is {algorithm.family.title}; in rounds are: {', '.join(rounds_names())}"
         )

@@ -16,14 +16,16 @@ import sys
 import threading
 from importlib.metadata import EntryPoint
 from resource import RLIMIT_CORE, getrlimit, setrlimit
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
-from click.shell_completion import CompletionItem
 
 from shoal import __version__
 from shoal.errors import MissingExtra, SettingsError, ShoalError
 from shoal.plugins import points_of
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 GROUP = "shoal.commands"
 # Written down here, so that the help text of `shoal` imports no command: that took two seconds.
@@ -139,6 +141,8 @@ class Commands(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The commands and options that begin with a text, for completion in a shell; imports no
         command, as a key press would wait for it."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - loaded by a shell only
+
         summaries = {name: text for section in SECTIONS.values() for name, text in section.items()}
         found = []
         for name in self.list_commands(ctx):

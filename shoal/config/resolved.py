@@ -12,19 +12,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from shoal.algorithms.counting import CountingAlgorithm
 from shoal.algorithms.options import needs_another_model
 from shoal.algorithms.registry import Algorithm, load_algorithm, streaming_names
-from shoal.algorithms.rounds.base import RoundsAlgorithm
-from shoal.algorithms.rounds.policies import Policy
 from shoal.algorithms.streaming import Family, StreamingAlgorithm
 from shoal.config.changes import Standing, standing_of
 from shoal.config.contract import Contract, Feature, Model
 from shoal.errors import SettingsError
 from shoal.privacy.base import Bounds, PrivacyMode, Times, load_mode
 from shoal.privacy.count_noise import CountNoise, certified_count_epsilon
+
+if TYPE_CHECKING:
+    from shoal.algorithms.counting import CountingAlgorithm
+    from shoal.algorithms.rounds.base import RoundsAlgorithm
+    from shoal.algorithms.rounds.policies import Policy
 
 GIVEN_BY_CONTRACT: Final = {
     **dict.fromkeys(
@@ -352,10 +354,12 @@ def _naming(declared: Model) -> Iterator[None]:
 
 def _resolve_model(contract: Contract, mode: PrivacyMode, declared: Model) -> ResolvedModel:
     algorithm = load_algorithm(declared.algorithm)
-    if isinstance(algorithm, CountingAlgorithm):
-        return _resolve_counting(contract, mode, declared, algorithm)
+    if algorithm.family.client_counts:
+        # By its family: its class is loaded only where there is a model of it.
+        counting = cast("CountingAlgorithm", algorithm)
+        return _resolve_counting(contract, mode, declared, counting)
     _check_learns_from_rows(contract, mode, declared)
-    if isinstance(algorithm, RoundsAlgorithm):
+    if not isinstance(algorithm, StreamingAlgorithm):
         return _resolve_rounds(contract, mode, declared, algorithm)
     _check_has_no_rounds(declared)
     # Made and dropped: what does not fit is refused here, and not when a node starts.
@@ -422,6 +426,8 @@ def _shared_stream(name: str, epsilon: float | None) -> str:
 def _resolve_rounds(
     contract: Contract, mode: PrivacyMode, declared: Model, algorithm: RoundsAlgorithm
 ) -> ResolvedModel:
+    from shoal.algorithms.rounds.policies import Policy  # noqa: PLC0415 - loaded only for rounds
+
     options = declared.options
     rounds = declared.rounds
     algorithm.check(options)

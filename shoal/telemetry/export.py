@@ -7,12 +7,14 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from ipaddress import ip_address
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
 from shoal.errors import MissingExtra
 from shoal.telemetry.events import log_event
-from shoal.telemetry.resource import Telemetry
+
+if TYPE_CHECKING:
+    from shoal.telemetry.resource import Telemetry
 
 Signal = Literal["metrics", "traces"]
 SIGNALS: Final[tuple[Signal, ...]] = ("metrics", "traces")
