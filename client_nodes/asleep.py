@@ -14,14 +14,13 @@ import logging
 import math
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple
 
 from shoal.client_nodes.bootstrap import HOST_CHECKPOINTS, host_owner
 from shoal.config.settings import Config
 from shoal.errors import InvalidState
 from shoal.runtime.checkpoint import Checkpoint, CheckpointFile
-from shoal.saved_state import SavedState
+from shoal.saved_state import SavedState, state_type
 from shoal.telemetry.events import log_event
 
 STATE_VERSION: Final = 1
@@ -38,7 +37,7 @@ class Asleep(NamedTuple):
     """`ClientNode.totals`"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class AsleepClientState(SavedState):
     """The note of one client."""
 
@@ -48,7 +47,7 @@ class AsleepClientState(SavedState):
     totals: dict[str, int]
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class AsleepState(SavedState):
     """The notes of all clients of a host, and what they hold for."""
 

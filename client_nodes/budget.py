@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from shoal.errors import SettingsError
 from shoal.privacy import PrivacyMode
 from shoal.privacy.ledger import NANO, Ledger, Noised, Spending, nano
 from shoal.runtime.checkpoint import pairs_of, positions_of
-from shoal.saved_state import SavedState, require
+from shoal.saved_state import SavedState, require, state_type
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Positions
 
@@ -182,7 +181,7 @@ def check_ledger_counts(file: Path, mode: PrivacyMode) -> None:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class RowChargesState(SavedState):
     """Which places of the readings log are charged."""
 

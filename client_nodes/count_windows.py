@@ -24,7 +24,6 @@ import hashlib
 import math
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple
 
@@ -46,7 +45,7 @@ from shoal.kernels.constants import COUNT_MAX
 from shoal.privacy.ledger import Ledger
 from shoal.protocol.validation import REACH_SLACK
 from shoal.runtime.checkpoint import OutboxRecord
-from shoal.saved_state import BoolArray, FloatArray, SavedState, Whole, require
+from shoal.saved_state import BoolArray, FloatArray, SavedState, Whole, require, state_type
 from shoal.transports.base import Positions
 
 ABSENT_WINDOWS_MAX = 1000
@@ -59,7 +58,7 @@ FIRST_WINDOW_PART = 8
 """the first window of a client has at least one part in this many of a full one"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class CountWindowsState(SavedState):
     """The open window of counts, and what was published of the windows before it."""
 

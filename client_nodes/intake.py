@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from time import monotonic
 from typing import Annotated, Any, Final, NamedTuple, Self
 
@@ -19,7 +18,7 @@ from shoal.protocol.reading_faults import Fault, Reason, fault_of
 from shoal.protocol.readings import Reading, stored_times, user_of
 from shoal.protocol.topics import READINGS, REJECTED
 from shoal.runtime.checkpoint import pairs_of, positions_of
-from shoal.saved_state import FloatArray, SavedState
+from shoal.saved_state import FloatArray, SavedState, state_type
 from shoal.transports.base import Log, Positions, Record, RecordColumns, read_next
 
 TIMES_MAX: Final = 1000
@@ -80,7 +79,7 @@ def _whole_seconds(time: float | None) -> float | None:
     return float(math.floor(time))
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class SpanState(SavedState):
     """The oldest and the newest event time, seconds since 1970; None for none."""
 
@@ -132,7 +131,7 @@ def no_batch(width: int) -> Batch:
     return Batch(np.empty((0, width)), [], [], [])
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class IntakeState(SavedState):
     """Positions in the readings log, and the newest event times."""
 

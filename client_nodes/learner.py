@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -16,10 +15,10 @@ from shoal.client_nodes.reading_times import ReadingTimes, ReadingTimesState, lo
 from shoal.config.changes import Standing
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.sections import ClientSettings
-from shoal.saved_state import SavedState
+from shoal.saved_state import SavedState, state_type
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class LearnerState(SavedState):
     """What decides when the next updates are due, and what they count."""
 
@@ -222,7 +221,7 @@ def saved_sequence_halves(
     return halves
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class ModelLearnerState(SavedState):
     """Numbers of one model: of its newest update, and of readings since."""
 

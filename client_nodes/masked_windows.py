@@ -17,7 +17,6 @@ import hashlib
 import logging
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Final, NamedTuple, cast
 
@@ -43,7 +42,7 @@ from shoal.protocol.masked import (
     message_name,
 )
 from shoal.runtime.checkpoint import OutboxRecord, pairs_of, positions_of
-from shoal.saved_state import BoolArray, FloatArray, SavedState, Whole
+from shoal.saved_state import BoolArray, FloatArray, SavedState, Whole, state_type
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Positions
 
@@ -53,7 +52,7 @@ NEVER_SENT: Final = (0, -1)
 """no round, and no window"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class PendingState(SavedState):
     """A window that some batch still has to take."""
 
@@ -62,7 +61,7 @@ class PendingState(SavedState):
     number: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class MaskedModelState(SavedState):
     """What was sent and charged of one model."""
 
@@ -74,7 +73,7 @@ class MaskedModelState(SavedState):
     fingerprint: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class MaskedWindowsState(SavedState):
     """The window that waits for its round, and what each model has sent."""
 

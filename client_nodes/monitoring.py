@@ -10,7 +10,6 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -24,7 +23,7 @@ from shoal.errors import MessageRejected
 from shoal.protocol.reading_faults import CLIPPED_SHARE, CLIPPING_REMEDY, FaultCounts, place_text
 from shoal.protocol.topics import READINGS
 from shoal.runtime.checkpoint import OutboxRecord
-from shoal.saved_state import SavedState
+from shoal.saved_state import SavedState, state_type
 from shoal.telemetry.events import log_event, note_experimental
 
 if TYPE_CHECKING:
@@ -125,7 +124,7 @@ READING_RESULTS = ("read", "refused", "learned", "rejected", "withheld", "clippe
 TOTALS = (*READING_RESULTS, "updates")
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class TotalsState(SavedState):
     """Counts by name since the client was first started."""
 

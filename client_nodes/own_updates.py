@@ -12,7 +12,6 @@ import hashlib
 import logging
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from shoal.config.resolved import ResolvedContract
@@ -39,7 +38,7 @@ from shoal.protocol.conflicts import (
 )
 from shoal.protocol.messages import MASKED_COUNTS, Update
 from shoal.runtime.checkpoint import OutboxRecord, pairs_of, positions_of
-from shoal.saved_state import SavedState
+from shoal.saved_state import SavedState, state_type
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Headers, Log, Positions, Record
 
@@ -61,7 +60,7 @@ class Found(NamedTuple):
     """partition -> the place from which on the log was looked at"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class OwnUpdatesState(SavedState):
     """Positions up to which the log was searched for own updates."""
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 import numpy as np
 
 from shoal.client_nodes.intake import TimeSpan
 from shoal.kernels.arrays import Floats
-from shoal.saved_state import FloatArray, SavedState, require
+from shoal.saved_state import FloatArray, SavedState, require, state_type
 from shoal.telemetry.events import log_event
 
 GROUPS_MAX: Final = 64
@@ -30,7 +29,7 @@ NEAR_S: Final = 3600.0
 WIDTH_POWER_MAX: Final = 64
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class ReadingTimesState(SavedState):
     """The groups of times of an update that is not made yet."""
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from shoal.errors import InvalidState, LogError, MessageRejected
@@ -24,7 +23,7 @@ from shoal.privacy.ledger import Ledger
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.topics import RELEASES, RELEASES_SETTINGS
 from shoal.runtime.checkpoint import pairs_of, positions_of
-from shoal.saved_state import SavedState
+from shoal.saved_state import SavedState, state_type
 from shoal.transports.base import Log, Positions, beginning, flush_unsynced, latest
 
 PROCESS_BYTES: Final = 8
@@ -74,7 +73,7 @@ def _decode(value: bytes) -> Note:
         ) from None
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class ReleasesState(SavedState):
     """Which places of the readings log are released."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from shoal.client_nodes.intake import NO_SPAN
@@ -18,7 +17,7 @@ from shoal.config.sections import ClientSettings
 from shoal.errors import InvalidData, MessageRejected
 from shoal.protocol.lease import VERSIONS_AHEAD_MAX
 from shoal.protocol.messages import RoundRequest, Snapshot, round_request_of
-from shoal.saved_state import SavedState
+from shoal.saved_state import SavedState, state_type
 
 
 class RejectedRequest(NamedTuple):
@@ -36,7 +35,7 @@ class Answers(NamedTuple):
     rejected: list[RejectedRequest]
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class ModelAnswersState(SavedState):
     """The version of the request that one model answered last, and its number."""
 
@@ -44,7 +43,7 @@ class ModelAnswersState(SavedState):
     sequence: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class RoundAnswersState(SavedState):
     """The answers of all models, and the rejected readings that they reported."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -13,10 +12,10 @@ from shoal.client_nodes.intake import TimeSpan
 from shoal.client_nodes.reading_times import span_of
 from shoal.kernels.arrays import Bools, Floats
 from shoal.protocol.codec import StoredPart
-from shoal.saved_state import BoolArray, FloatArray, SavedState
+from shoal.saved_state import BoolArray, FloatArray, SavedState, state_type
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class RowWindowState(SavedState):
     """The newest rows with their event times, where these are known."""
 

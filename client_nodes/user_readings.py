@@ -12,19 +12,18 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 
 from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.privacy.base import PrivacyUnit
-from shoal.saved_state import FloatArray, IntArray, SavedState, require
+from shoal.saved_state import FloatArray, IntArray, SavedState, require, state_type
 
 DIGEST_BYTES = 16
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class UserReadingsState(SavedState):
     """The readings that were counted in the open window, by user."""
 

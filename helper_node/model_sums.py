@@ -19,7 +19,7 @@ from shoal.protocol.masked import (
     MaskedCounts,
     batch_digest,
 )
-from shoal.saved_state import SavedState
+from shoal.saved_state import SavedState, state_type
 from shoal.transports.base import Record
 
 # Other processes may write to the log, so that what is kept of a round needs a limit.
@@ -52,7 +52,7 @@ class Sent(NamedTuple):
         return named == (close.round, close.plan, close.cells)
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class EntryState(SavedState):
     """One client's masked counts in a round, without the counts."""
 
@@ -63,7 +63,7 @@ class EntryState(SavedState):
     nonce: bytes
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class SentState(SavedState):
     """One entry, and where in the log the message with its counts stands."""
 
@@ -75,7 +75,7 @@ class SentState(SavedState):
     entry: EntryState
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class ModelSumsState(SavedState):
     """What the open round of one model has, and the windows that were unmasked."""
 

@@ -7,7 +7,6 @@ published; the bookmark only spares the search for it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -17,7 +16,7 @@ from shoal.producers.source import SourceReadings
 from shoal.protocol.readings import NUMBER, USER_ID, Reading, number_contents, number_of
 from shoal.protocol.topics import READINGS_SETTINGS
 from shoal.runtime.checkpoint import Checkpoint, open_replaceable
-from shoal.saved_state import SavedState, Whole
+from shoal.saved_state import SavedState, Whole, state_type
 from shoal.transports.base import Headers, Log, Record, RecordBatch, TopicSettings, publish_batch
 
 # A readings log has one partition, so that its readings have one order.
@@ -125,7 +124,7 @@ def _alike(users: Sequence[str | None]) -> Iterator[tuple[bool, slice]]:
         yield has_user, slice(places[0], places[-1] + 1)
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class MarkState(SavedState):
     """What the log of one client held of a source."""
 
@@ -134,7 +133,7 @@ class MarkState(SavedState):
     last_number: Annotated[int, Whole(least=-1)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class BookmarkState(SavedState):
     """The position in one source, and what each log held then."""
 

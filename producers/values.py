@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
 import numpy as np
@@ -22,7 +21,7 @@ from shoal.producers.files.parsing import number_of, values_of
 from shoal.protocol.no_value import is_no_value
 from shoal.protocol.reading_faults import is_missing
 from shoal.protocol.readings import Codes, RowsOfValues
-from shoal.saved_state import SavedState
+from shoal.saved_state import SavedState, state_type
 
 
 class Categories:
@@ -231,7 +230,7 @@ class Gaps:
         return np.array(cells, dtype=np.float64)
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class HeldState(SavedState):
     """The last values of one client, and how many readings they have been held."""
 
@@ -240,7 +239,7 @@ class HeldState(SavedState):
     age: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class HeldValuesState(SavedState):
     """The last values of all clients."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import FrozenInstanceError, fields
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -23,6 +23,7 @@ from shoal.saved_state import (
     Table,
     Whole,
     require,
+    state_type,
 )
 from tests.saved_states import changed, without
 
@@ -32,13 +33,13 @@ SNAPSHOT = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class Part(SavedState):
     place: Annotated[Floats, FloatArray("d", gaps=True)]
     mass: Annotated[float, Number(least=0.0)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class Whole4(SavedState):
     version: ClassVar[int] = 4
 
@@ -95,6 +96,19 @@ def test_a_state_comes_back_as_it_was_through_a_checkpoint() -> None:
     assert pack(restored.saved(half="server")) == pack(STATE)
     assert isinstance(restored.parts[1], Part)
     assert restored.weight.flags.writeable, "learning goes on in it"
+
+
+def test_a_state_has_each_of_its_fields_in_their_order_and_they_do_not_change() -> None:
+    given = dict(reversed(vars(whole()).items()))
+    assert list(vars(Whole4(**given))) == [field.name for field in fields(Whole4)]
+    with pytest.raises(TypeError, match="Part needs a value of mass"):
+        Part(place=np.zeros(1))  # type: ignore[call-arg]  # this is what is tested
+    with pytest.raises(TypeError, match="Part has no fields weight"):
+        Part(place=np.zeros(1), mass=0.0, weight=1.0)  # type: ignore[call-arg]  # the same
+    with pytest.raises(FrozenInstanceError):
+        part().mass = 1.0  # type: ignore[misc]  # the same
+    # Functions of its own would take most of the memory of a class.
+    assert not {"__init__", "__eq__", "__repr__", "__setattr__"} & vars(Whole4).keys()
 
 
 def test_a_saved_array_is_a_copy() -> None:
@@ -184,7 +198,7 @@ def test_a_width_that_is_not_known_yet_leaves_no_room_for_features() -> None:
 
 
 def test_a_field_of_a_type_without_a_rule_is_an_error_of_the_program() -> None:
-    @dataclass(frozen=True, kw_only=True)
+    @state_type
     class Unclear(SavedState):
         value: complex
 

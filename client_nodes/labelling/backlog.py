@@ -9,11 +9,11 @@ from shoal.client_nodes.intake import Batch, decode_batch
 from shoal.errors import OffsetOutOfRange
 from shoal.protocol.topics import READINGS
 from shoal.runtime.checkpoint import pairs_of, positions_of
-from shoal.saved_state import SavedState, require
+from shoal.saved_state import SavedState, require, state_type
 from shoal.transports.base import Log, Positions
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class BacklogState(SavedState):
     """The unlabelled readings of one model, as pairs of partition and offset."""
 

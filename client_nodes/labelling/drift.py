@@ -32,7 +32,7 @@ from shoal.kernels.chances import careful_correlation, inflation_of, two_sided
 from shoal.kernels.constants import COUNT_MAX
 from shoal.protocol.events import SiteEvent
 from shoal.protocol.labels import Label
-from shoal.saved_state import IntArray, SavedState, Whole, require
+from shoal.saved_state import IntArray, SavedState, Whole, require, state_type
 
 MOVES_DAYS: Final = 42
 """newest days in which a movement may have begun"""
@@ -66,7 +66,7 @@ SUMS: Final = 3
 MONTH_DAYS: Final = 30
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class StateDaysState(SavedState):
     """The sums of one state by day."""
 
@@ -80,7 +80,7 @@ class StateDaysState(SavedState):
         require(bool((np.diff(self.days) > 0).all()), "days do not ascend")
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class DriftState(SavedState):
     """What the watch over trends goes on from."""
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
@@ -28,7 +27,7 @@ from shoal.config.sections import ClientSettings
 from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.events import SiteEvent, duration
 from shoal.protocol.labels import Label
-from shoal.saved_state import SavedState
+from shoal.saved_state import SavedState, state_type
 
 DWELLS_MAX: Final = 200
 """completed dwells in each state that are remembered"""
@@ -120,7 +119,7 @@ def _span(dwell: _Dwell, until: float | None) -> str:
     return f"{more}{duration(until - dwell.since)}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class DwellState(SavedState):
     """One dwell: the state, its readings so far, and what was reported of it."""
 
@@ -131,7 +130,7 @@ class DwellState(SavedState):
     reported: bool
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class LengthsState(SavedState):
     """The lengths of the newest dwells in one state, in readings."""
 
@@ -139,7 +138,7 @@ class LengthsState(SavedState):
     readings: list[int]
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class DwellsState(SavedState):
     """The dwell that goes on, the one that may follow it, and usual lengths."""
 

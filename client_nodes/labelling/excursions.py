@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 import numpy as np
 
 from shoal.client_nodes.labelling.novelty import KNOWN_MAX, KNOWN_MIN
 from shoal.kernels.arrays import Floats
-from shoal.saved_state import FloatArray, SavedState, require
+from shoal.saved_state import FloatArray, SavedState, require, state_type
 
 STATES_MAX: Final = 64
 """states of which is remembered what is usual and how long dwells were, those used last"""
@@ -68,7 +67,7 @@ class _Likely:
         return likelihood, bool((np.abs(away[is_present]) <= USUAL_MAX).all())
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class NatsState(SavedState):
     """The evidence for one other state, in nats."""
 
@@ -76,7 +75,7 @@ class NatsState(SavedState):
     nats: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class RunState(SavedState):
     """The evidence for each other state at one reading."""
 
@@ -84,7 +83,7 @@ class RunState(SavedState):
     """one for each other state"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class ExcursionsState(SavedState):
     """Known states with their sums, and the readings that may be an excursion."""
 

@@ -41,7 +41,7 @@ from shoal.protocol.labels import Label, Reason, label_headers, label_key
 from shoal.protocol.parts import NO_PART, part_numbers
 from shoal.protocol.topics import LABELS, SITE_EVENTS, ensure_label_topics
 from shoal.runtime.checkpoint import OutboxRecord
-from shoal.saved_state import SavedState
+from shoal.saved_state import SavedState, state_type
 from shoal.transports.base import Log, Positions
 
 NOVELTY_DIGITS = 5
@@ -51,7 +51,7 @@ BACKLOG_WAIT_S = 0.25
 """wait for records of the backlog: a log on brokers has none at once"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class ModelLabelsState(SavedState):
     """The number of novel readings of one model."""
 

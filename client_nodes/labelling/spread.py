@@ -8,7 +8,6 @@ normal after a few of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
@@ -23,7 +22,7 @@ from shoal.client_nodes.labelling.novelty import (
 )
 from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.kernels.constants import COUNT_MAX
-from shoal.saved_state import IntArray, SavedState, Whole, require
+from shoal.saved_state import IntArray, SavedState, Whole, require, state_type
 
 HELD_DAYS: Final = 2
 """days, with the one on which they came, for which novel readings in a row are held back"""
@@ -43,7 +42,7 @@ class Ranked(NamedTuple):
     """(n,) which of them are novel, and known of their cluster later only"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class NovelRunState(SavedState):
     """The newest readings of a cluster, which are novel."""
 
@@ -54,7 +53,7 @@ class NovelRunState(SavedState):
         require(self.bin < BINS, "a novel reading is in no bin")
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class HeldState(SavedState):
     """Novel readings of one day and cluster that are held back."""
 
@@ -63,7 +62,7 @@ class HeldState(SavedState):
     counts: Annotated[Ints, IntArray(BINS)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class SpreadState(SavedState):
     """The counts above 0, which are few, and what is held back."""
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from shoal.config.contract import Contract, names_without_units, range_text
 from shoal.protocol.events import SiteEvent
 from shoal.protocol.labels import Label, Reason
-from shoal.saved_state import SavedState
+from shoal.saved_state import SavedState, state_type
 
 FEATURES_MAX: Final = 3
 """features that an event names"""
@@ -21,7 +21,7 @@ DEVICES_MAX: Final = 256
 """devices whose streaks are remembered, those that began last"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class OutsideState(SavedState):
     """Readings of a streak in which one feature was above or below its usual values."""
 
@@ -30,7 +30,7 @@ class OutsideState(SavedState):
     readings: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class DeviceState(SavedState):
     """The streak of one device that goes on, or may become one."""
 
@@ -41,7 +41,7 @@ class DeviceState(SavedState):
     outside: list[OutsideState]
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class StreaksState(SavedState):
     """The streaks of one model that go on."""
 

@@ -27,7 +27,7 @@ from shoal.config.base import DAY_S
 from shoal.config.contract import Contract
 from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.events import SiteEvent, duration
-from shoal.saved_state import FloatArray, IntArray, Number, SavedState, require
+from shoal.saved_state import FloatArray, IntArray, Number, SavedState, require, state_type
 
 MONTH_S: Final = 30 * DAY_S
 LEARNT_S: Final = 14 * DAY_S
@@ -52,7 +52,7 @@ TAIL_MIN: Final = 0.25
 """least mean of the logarithms of the tail: equal runs do not show that longer ones never come"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class RestState(SavedState):
     """A value at which a feature may rest, and its longest runs."""
 
@@ -61,7 +61,7 @@ class RestState(SavedState):
     runs: Annotated[Ints, IntArray("own", least=1)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class FeatureRunsState(SavedState):
     """The run of one feature that goes on, and the longest runs before it."""
 
@@ -83,7 +83,7 @@ class FeatureRunsState(SavedState):
         require(bool((np.diff(self.runs) >= 0).all()), "runs are not in the order of their lengths")
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class StuckState(SavedState):
     """What a watch over stuck features goes on from."""
 

@@ -8,14 +8,13 @@ bounds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 
 from shoal.client_nodes.labelling.novelty import KNOWN_MAX, KNOWN_MIN
 from shoal.kernels.arrays import Bools, Floats, Ints
-from shoal.saved_state import IntArray, SavedState, require
+from shoal.saved_state import IntArray, SavedState, require, state_type
 
 VALUE_BINS: Final = 128
 
@@ -39,7 +38,7 @@ class Outside(NamedTuple):
     high: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class UsualValuesState(SavedState):
     """The counts above 0, which are few."""
 

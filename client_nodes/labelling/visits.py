@@ -20,7 +20,6 @@ import math
 from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -29,7 +28,7 @@ import numpy as np
 from shoal.config.base import DAY_S
 from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.constants import COUNT_MAX
-from shoal.saved_state import FloatArray, IntArray, SavedState, Whole, require
+from shoal.saved_state import FloatArray, IntArray, SavedState, Whole, require, state_type
 
 DAYS_MAX: Final = 400
 """newest days that are compared: a little more than a year, so that a season is known"""
@@ -78,7 +77,7 @@ class Visit(NamedTuple):
     """those of them on which the client had been there"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class DayState(SavedState):
     """The clusters that were visited on a day."""
 
@@ -86,7 +85,7 @@ class DayState(SavedState):
     identities: list[int]
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class RunState(SavedState):
     """The newest readings in a row of a device."""
 
@@ -95,7 +94,7 @@ class RunState(SavedState):
     readings: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class ReportState(SavedState):
     """The day on which a cluster was last reported."""
 
@@ -103,7 +102,7 @@ class ReportState(SavedState):
     day: Day
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class VisitsState(SavedState):
     """Days with what was visited on them, kept readings, and what goes on."""
 

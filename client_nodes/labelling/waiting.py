@@ -9,7 +9,6 @@ batches.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ from shoal.client_nodes.intake import Batch
 from shoal.config.resolved import ResolvedContract
 from shoal.kernels.arrays import Floats, Ints
 from shoal.privacy.imperfect import CoarseReadings
-from shoal.saved_state import FloatArray, SavedState, require
+from shoal.saved_state import FloatArray, SavedState, require, state_type
 
 CONTEXT: Final = 256
 """labelled rows that are kept, as windows of those that wait begin before them"""
@@ -78,7 +77,7 @@ def _learnt_rows(
     return rows
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class WaitingState(SavedState):
     """Readings that wait for a label, with the rows before them."""
 

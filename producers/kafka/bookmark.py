@@ -9,20 +9,19 @@ the logs themselves say what they hold.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from shoal.errors import CheckpointInUse, InvalidState, LogUnavailable
 from shoal.producers.publisher import Mark, MarkState
 from shoal.runtime.checkpoint import Checkpoint, open_replaceable, pairs_of, positions_of
-from shoal.saved_state import SavedState
+from shoal.saved_state import SavedState, state_type
 from shoal.transports.base import Positions
 
 STATE_VERSION = 1
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class TopicMarkState(SavedState):
     """What the log of one client had of one partition."""
 
@@ -31,7 +30,7 @@ class TopicMarkState(SavedState):
     mark: MarkState
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class KafkaBookmarkState(SavedState):
     """Positions in the topic, and what the logs held then."""
 

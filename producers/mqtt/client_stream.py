@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import Counter
-from dataclasses import dataclass
 from typing import Annotated
 
 from shoal.kernels.arrays import Floats
@@ -14,7 +13,7 @@ from shoal.producers.mqtt.silence import SilenceMonitor
 from shoal.producers.publisher import Mark, MarkState, ReadingsPublisher
 from shoal.producers.source import SourceReadings
 from shoal.protocol.topics import READINGS
-from shoal.saved_state import FloatArray, SavedState
+from shoal.saved_state import FloatArray, SavedState, state_type
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, TopicSettings
 
@@ -39,7 +38,7 @@ class IngestCounts:
         return self.by_client.total()
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class UnstoredState(SavedState):
     """One numbered reading that may not be in the log yet."""
 
@@ -49,7 +48,7 @@ class UnstoredState(SavedState):
     user: str | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class ClientStreamState(SavedState):
     """The sensors of one client: open readings, numbered ones, and the log."""
 

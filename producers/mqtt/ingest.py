@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -38,7 +37,7 @@ from shoal.protocol.topics import readings_settings
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.client_folders import client_folder
 from shoal.runtime.logs import open_readings
-from shoal.saved_state import SavedState
+from shoal.saved_state import SavedState, state_type
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, TopicSettings
 
@@ -53,7 +52,7 @@ DIGEST_BYTES = 8
 """bytes of the digest of a delivery"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class IngestState(SavedState):
     """The newest deliveries, and the sensors of each client."""
 

@@ -19,13 +19,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from shoal.kernels.arrays import Floats
 from shoal.privacy.base import Missing
 from shoal.producers.messages import SensorValues, values_with_gaps
-from shoal.saved_state import SavedState
+from shoal.saved_state import SavedState, state_type
 
 # Times are those of messages, so that a publisher could open readings without end.
 GROUPS_MAX = 1000
@@ -62,7 +61,7 @@ class Value(NamedTuple):
     value: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class ValueState(SavedState):
     """The value of one feature, and when it was measured."""
 
@@ -71,7 +70,7 @@ class ValueState(SavedState):
     value: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class GroupState(SavedState):
     """The values of one reading."""
 
@@ -89,7 +88,7 @@ class GroupState(SavedState):
         return {state.feature: Value(state.time, state.value) for state in self.values}
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class AlignerState(SavedState):
     """Open readings, the last values, and the event times reached."""
 

@@ -8,7 +8,6 @@ and ended, to the span of an update.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from shoal.algorithms.view import ClusteringView
 from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.constants import COUNT_MAX
 from shoal.kernels.distance import nearest_centres
-from shoal.saved_state import FloatArray, IntArray, Number, SavedState, require
+from shoal.saved_state import FloatArray, IntArray, Number, SavedState, require, state_type
 from shoal.server_node.history.attribution import WaitingUpdates, points_compared
 
 FEW_SHARE: Final = 0.05
@@ -69,7 +68,7 @@ class _Times(NamedTuple):
         return _Times(total, begin, last)
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class NodeTimesState(SavedState):
     """See `NodeTimes`; of the nodes near which there were readings."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Annotated, Any, Final
 
@@ -26,7 +26,7 @@ from shoal.protocol.history import (
     HistoryMessage,
     HistoryNames,
 )
-from shoal.saved_state import SavedState, Whole, require
+from shoal.saved_state import SavedState, Whole, require, state_type
 from shoal.server_node.history.attribution import Attribution, AttributionState, Placed
 from shoal.server_node.history.bins import Bin, PackedTables, Places, Summed
 from shoal.server_node.history.shares import client_name
@@ -41,7 +41,7 @@ OPEN_MAX: Final = 16
 """
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class OpenBinState(SavedState):
     """A bin with readings that are not published.
 
@@ -64,7 +64,7 @@ class OpenBinState(SavedState):
         require(self.bin is not None or self.places is not None, "an open bin without readings")
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class NewestState(SavedState):
     """The newest bin of a width."""
 
@@ -72,7 +72,7 @@ class NewestState(SavedState):
     start: Annotated[int, Whole(least=-COUNT_MAX)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class RecorderState(SavedState):
     """What a recorder goes on from. Bins as they were published are read again where they were."""
 

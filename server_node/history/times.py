@@ -21,7 +21,7 @@ import numpy as np
 from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.constants import COUNT_MAX
 from shoal.protocol.history import COARSE_S, NO_CLUSTER, readings_table
-from shoal.saved_state import FloatArray, IntArray, SavedState, Whole
+from shoal.saved_state import FloatArray, IntArray, SavedState, Whole, state_type
 from shoal.server_node.history.sources import PublishedHistory
 
 FALSE_NAMES_MAX: Final = 0.05
@@ -134,7 +134,7 @@ def likelihood_ratio(higher: int, seen: int, by_chance: float) -> float:
     return float(np.exp(np.minimum(logs, 700.0)).mean())
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class TimesState(SavedState):
     """What the times of a model's clusters go on from: see the fields of `Times`."""
 

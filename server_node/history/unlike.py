@@ -36,7 +36,7 @@ from shoal.protocol.history import (
     cells_table,
     triples,
 )
-from shoal.saved_state import IntArray, SavedState, require
+from shoal.saved_state import IntArray, SavedState, require, state_type
 from shoal.server_node.history.shares import Shares
 from shoal.server_node.history.sources import PublishedHistory
 from shoal.server_node.history.unusual import ROUNDING, Moment
@@ -109,7 +109,7 @@ class _Day:
         return min(others, key=lambda other: (others[other], other))
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class UnlikeState(SavedState):
     """What a watch goes on from: see the fields of `UnlikeWatch`."""
 

@@ -23,7 +23,7 @@ import numpy as np
 from shoal.kernels.arrays import Floats
 from shoal.kernels.constants import COUNT_MAX
 from shoal.protocol.history import COARSE_S, DAY_S, NO_CLUSTER
-from shoal.saved_state import FloatArray, SavedState, Whole
+from shoal.saved_state import FloatArray, SavedState, Whole, state_type
 from shoal.server_node.history.shares import Shares, client_shares, same_clients, shares_of
 from shoal.server_node.history.sources import PublishedHistory
 from shoal.server_node.history.usual import LIKE_DAYS_MIN, like_times
@@ -84,7 +84,7 @@ class HalfHour(NamedTuple):
 NO_HALF_HOUR: Final = HalfHour({}, {})
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class UnusualState(SavedState):
     """What a watch goes on from: see the fields of `UnusualWatch`."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, Literal, NamedTuple
 
 from shoal.config.contract import Contract
@@ -25,7 +25,7 @@ from shoal.protocol.regions import RegionUpdate, decode_update, update_arrays
 from shoal.protocol.rejected import Rejected
 from shoal.protocol.signatures import ServerKeys
 from shoal.runtime.checkpoint import OutboxRecord, pairs_of, positions_of
-from shoal.saved_state import SavedState
+from shoal.saved_state import SavedState, state_type
 from shoal.server_node.ingest.masked import MaskedRounds
 from shoal.server_node.ingest.outcome import IngestOutcome, Report
 from shoal.server_node.ingest.quarantine import AHEAD_S_MAX
@@ -293,7 +293,7 @@ class Unlearned(NamedTuple):
     reports: Sequence[Report]
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class UnlearningState(SavedState):
     """Saved state of `Unlearning`."""
 

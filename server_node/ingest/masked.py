@@ -4,7 +4,6 @@ comes from there."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final, cast
 
 from shoal.config.resolved import ResolvedContract
@@ -20,7 +19,7 @@ from shoal.protocol.masked import (
 from shoal.protocol.messages import ModelMessage, Update
 from shoal.protocol.signatures import ServerKeys
 from shoal.runtime.checkpoint import OutboxRecord
-from shoal.saved_state import SavedState
+from shoal.saved_state import SavedState, state_type
 from shoal.server_node.ingest.model_round import ModelRound, ModelRoundState
 from shoal.server_node.ingest.outcome import IngestOutcome
 from shoal.server_node.ingest.suspects import is_check
@@ -34,7 +33,7 @@ MESSAGES: Final[Mapping[bytes, type[ModelMessage]]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class MaskedRoundsState(SavedState):
     """Saved state of `MaskedRounds`."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Final, cast
 
 import numpy as np
@@ -41,7 +41,7 @@ from shoal.protocol.masked import (
     words_of,
 )
 from shoal.protocol.messages import Snapshot, Update
-from shoal.saved_state import SavedState, Whole, require
+from shoal.saved_state import SavedState, Whole, require, state_type
 from shoal.server_node.ingest.requests import Applied
 from shoal.server_node.ingest.suspects import (
     HelperCheck,
@@ -65,7 +65,7 @@ COUNT_DEVIATIONS: Final = 12.0
 """the same for a single count: wider, as every one of many thousands of counts has to be within"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class ModelRoundState(SavedState):
     """Saved state of `ModelRound`: messages as they travelled, and decisions by the clock."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
 from shoal.config.contract import Contract
@@ -24,7 +23,7 @@ from shoal.protocol.quarantine import (
     QuarantineRequest,
 )
 from shoal.runtime.checkpoint import OutboxRecord
-from shoal.saved_state import SavedState
+from shoal.saved_state import SavedState, state_type
 from shoal.transports.base import Record
 
 AHEAD_S_MAX: Final = 86_400.0
@@ -34,7 +33,7 @@ Place = tuple[int, int]
 """(partition, offset) of a record in the topic of updates"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class ActiveState(SavedState):
     """A client in quarantine, as it is saved."""
 
@@ -44,7 +43,7 @@ class ActiveState(SavedState):
     detail: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class UnlearnedState(SavedState):
     """The newest request to unlearn a client, as it is saved."""
 
@@ -54,7 +53,7 @@ class UnlearnedState(SavedState):
     offset: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class SeenState(SavedState):
     """What came of a client while it was in quarantine, as it is saved."""
 
@@ -64,7 +63,7 @@ class SeenState(SavedState):
     made_at: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class QuarantineState(SavedState):
     """Saved state of `QuarantineRegister`."""
 

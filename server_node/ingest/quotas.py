@@ -7,13 +7,12 @@ in the records, apart for each partition, so that a rebuild refuses the same one
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidState, MessageRejected
 from shoal.protocol.messages import ModelMessage
-from shoal.saved_state import SavedState
+from shoal.saved_state import SavedState, state_type
 from shoal.server_node.models.clients import ClientGroups, values_by_client
 from shoal.transports.base import Record
 
@@ -57,7 +56,7 @@ def _restored(saved: list[list[float]]) -> _Buckets:
     return {int(partition): (tokens, newest) for partition, tokens, newest in saved}
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class RequestQuotasState(SavedState):
     """Saved state of the quotas of requests; those of clients are saved in groups."""
 

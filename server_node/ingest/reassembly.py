@@ -18,7 +18,7 @@ from shoal.protocol.chunking import common_bytes, join_chunks
 from shoal.protocol.codec import StoredPart
 from shoal.protocol.messages import Update
 from shoal.protocol.regions import RegionUpdate, update_arrays
-from shoal.saved_state import SavedState, require
+from shoal.saved_state import SavedState, require, state_type
 
 WAITING_UPDATES_MAX = 4096
 """updates that may wait for their other chunks"""
@@ -31,7 +31,7 @@ STALE_AFTER_CHUNKS = 4096
 """newest chunks; an update that has none among them may be dropped where room is needed"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class WaitingState(SavedState):
     """An update that waits for some of its chunks, as it is saved."""
 
@@ -46,7 +46,7 @@ class WaitingState(SavedState):
         require(bool(self.values), "an update waits for chunks, and has none")
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class ReassemblyState(SavedState):
     """Saved state of `Reassembly`."""
 

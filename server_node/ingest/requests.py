@@ -23,7 +23,7 @@ from shoal.protocol.regions import Contribute
 from shoal.protocol.signatures import RequestSigner
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import OutboxRecord
-from shoal.saved_state import SavedState
+from shoal.saved_state import SavedState, state_type
 from shoal.server_node.ingest.quarantine import AHEAD_S_MAX, Place, QuarantineRegister
 from shoal.server_node.ingest.quotas import Quotas
 from shoal.server_node.ingest.reassembly import Reassembly
@@ -37,7 +37,7 @@ SUBJECTS_MAX: Final = 10_000
 every checkpoint"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class TakenRequestsState(SavedState):
     """Saved state of `TakenRequests`."""
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import numpy as np
@@ -39,10 +38,10 @@ from shoal.protocol.masked import (
     signed_counts,
     words_of,
 )
-from shoal.saved_state import SavedState, require
+from shoal.saved_state import SavedState, require, state_type
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class SuspectsState(SavedState):
     """Saved state of `Suspects`."""
 
@@ -185,7 +184,7 @@ def is_check(clients: Iterable[str]) -> bool:
     return all(client.startswith(PREFIX) for client in clients)
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class HelperCheckState(SavedState):
     """Saved state of `HelperCheck`."""
 

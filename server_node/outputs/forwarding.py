@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from shoal.errors import InvalidState, LogUnavailable, MessageRejected
 from shoal.runtime.checkpoint import Checkpoint, pairs_of, positions_of
-from shoal.saved_state import SavedState
+from shoal.saved_state import SavedState, state_type
 from shoal.server_node.outputs.alert_rules import Event, Rule
 from shoal.server_node.outputs.sinks.base import Sink, Sinks
 from shoal.telemetry.events import log_event
@@ -34,7 +34,7 @@ class Topic(NamedTuple):
     """raises `MessageRejected` for what is no such event"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class ProgressState(SavedState):
     """How far one sink has come, as it is saved."""
 
@@ -42,7 +42,7 @@ class ProgressState(SavedState):
     delivered: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class ForwarderState(SavedState):
     """Saved state of `Forwarder`."""
 

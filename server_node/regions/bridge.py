@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, Final
 
@@ -38,7 +38,7 @@ from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import Checkpoint, open_replaceable, pairs_of, positions_of
 from shoal.runtime.logs import open_federation_log
 from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S, in_thread, resumed
-from shoal.saved_state import SavedState
+from shoal.saved_state import SavedState, state_type
 from shoal.server_node.regions.hierarchy import UpstreamState
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, Positions, Record, beginning, latest
@@ -52,7 +52,7 @@ RECORDS_MAX: Final = 200
 """records copied between two stores of the checkpoint"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class BridgeState(SavedState):
     """Saved state of `Bridge`, beside the digests of what it has published."""
 

@@ -31,13 +31,13 @@ from shoal.protocol.regions import (
 )
 from shoal.protocol.validation import Validator
 from shoal.runtime.checkpoint import OutboxRecord
-from shoal.saved_state import SavedState
+from shoal.saved_state import SavedState, state_type
 from shoal.server_node.models.base import ServedModel
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, latest
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class RegionState(SavedState):
     """A region, as it is saved."""
 
@@ -45,7 +45,7 @@ class RegionState(SavedState):
     clients: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class RegionsState(SavedState):
     """Saved state of `Regions`."""
 
@@ -112,7 +112,7 @@ class RegionContribution(NamedTuple):
     """clients that batches of masked counts have had; None: those that the model knows"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class SequencesState(SavedState):
     """Saved state of `RegionUpdates`."""
 
@@ -227,7 +227,7 @@ class RegionUpdates:
 STATE_VERSION: Final = 4
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class PendingState(SavedState):
     """What a model has absorbed since it contributed last, as it is saved beside the sums."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 
 from shoal.algorithms.rounds.arrays import Params, sum_answers
@@ -20,7 +20,7 @@ from shoal.config.sections import ServerSettings
 from shoal.errors import InvalidData, InvalidState
 from shoal.protocol.messages import RoundRequest, Snapshot
 from shoal.runtime.checkpoint import SavedPart, SavedValue
-from shoal.saved_state import SavedState, Table
+from shoal.saved_state import SavedState, Table, state_type
 from shoal.server_node.history.sources import NOTHING_PUBLISHED, PublishedHistory
 from shoal.server_node.models.base import ModelEvent, RoundClosed, RoundFailed, RoundOpened
 from shoal.server_node.models.round_state import Phase, ReceivedAnswer, RoundState
@@ -56,7 +56,7 @@ class Followed(NamedTuple):
 NO_SNAPSHOT: Final = Followed(0, 0.0)
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class FollowedState(SavedState):
     """The upstream snapshot that was adopted last, as it is saved."""
 
@@ -73,7 +73,7 @@ class FollowedState(SavedState):
         return Followed(self.snapshot, self.made_at)
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class FollowedSnapshotState(SavedState):
     """Saved state of `FollowedSnapshot`, beside its arrays."""
 

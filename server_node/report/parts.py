@@ -15,7 +15,7 @@ is there stays while the halves agree a little less.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
@@ -29,7 +29,7 @@ from shoal.kernels.matching import assignment, follow_clusters
 from shoal.protocol.checks import TEXT_CHARACTERS_MAX
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.parts import Part, are_parts, number_features
-from shoal.saved_state import SavedState, Whole, require
+from shoal.saved_state import SavedState, Whole, require, state_type
 from shoal.server_node.report.description import Description, describe
 from shoal.server_node.report.lineage.clusters import Lineage
 
@@ -139,7 +139,7 @@ class _Nodes:
         return least
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class PartState(SavedState):
     """A part, as it is saved."""
 
@@ -151,7 +151,7 @@ class PartState(SavedState):
     centre: list[float]
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class PartsState(SavedState):
     """Saved state of `Parts`."""
 

@@ -10,7 +10,7 @@ from typing import Annotated, Final, NamedTuple, Self
 import numpy as np
 
 from shoal.kernels.arrays import Floats, Ints
-from shoal.saved_state import FloatArray, IntArray, SavedState, require
+from shoal.saved_state import FloatArray, IntArray, SavedState, require, state_type
 
 FORMER_WIDTHS: Final = 2.0
 """standard deviations between the means of two clusters, on every feature, up to which they are at
@@ -109,7 +109,7 @@ def _differences(points: Floats, origin: Floats, circular: Sequence[int]) -> Flo
     return difference
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class FormerClustersState(SavedState):
     """The f remembered clusters, the one that ended first first."""
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 from shoal.algorithms.options import AlgorithmOptions
 from shoal.algorithms.streaming import State, check_dimensions
-from shoal.saved_state import SavedState, Whole
+from shoal.saved_state import SavedState, Whole, state_type
 
 Options = TypeVar("Options", bound=AlgorithmOptions)
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class HalfState(SavedState):
     """Base of the saved states of halves."""
 

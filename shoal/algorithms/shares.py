@@ -5,7 +5,6 @@ so that it takes no readings of others away."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from statistics import median
 from typing import Annotated, Self
 
@@ -13,7 +12,7 @@ import numpy as np
 
 from shoal.algorithms.counting import net_reach
 from shoal.kernels.arrays import Floats, Ints
-from shoal.saved_state import FloatArray, IntArray, SavedState, require
+from shoal.saved_state import FloatArray, IntArray, SavedState, require, state_type
 
 CLIENT_SHARE_MAX = 0.25
 """most of the recent readings that count that one client may have"""
@@ -46,7 +45,7 @@ FORGOTTEN = 1.0
 """readings below which a client is none of those that share"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class ClientSharesState(SavedState):
     """The clients that share, and numbers of the readings of each."""
 
@@ -142,7 +141,7 @@ class ClientShares:
         return shares
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class ClientDeficitsState(SavedState):
     """Sums below zero, one for each client and part of the space that has one."""
 

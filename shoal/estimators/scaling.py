@@ -3,7 +3,6 @@ quartiles."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ from shoal.algorithms.streaming import ServerHalf, State
 from shoal.algorithms.view import NO_CLUSTER
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats, Ints
-from shoal.saved_state import FloatArray, Opaque, SavedState, require
+from shoal.saved_state import FloatArray, Opaque, SavedState, require, state_type
 from shoal.simulation.federation import Advance, to_the_end
 from shoal.simulation.streaming import StreamingFederation
 
@@ -118,7 +117,7 @@ def _scale(origin: Floats, unit: Floats) -> Scale:
     return Scale(origin, np.where((unit > 0) & np.isfinite(unit), unit, 1.0))
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class ScaleState(SavedState):
     """A scale that is decided."""
 
@@ -129,7 +128,7 @@ class ScaleState(SavedState):
         require(bool((self.unit > 0).all()), "a unit is not above 0")
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class ScaledFederationState(SavedState):
     """Everything that further learning depends on: the rows that wait for a scale, or the scale and
     the federation."""

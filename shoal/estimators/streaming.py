@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self
 
 import numpy as np
@@ -32,7 +31,7 @@ from shoal.estimators.base import (
 from shoal.estimators.distances import CentreDistances, distances_between
 from shoal.estimators.scaling import ScaledFederation
 from shoal.kernels.arrays import Floats, Ints, Objects
-from shoal.saved_state import Opaque, SavedState, Whole, require
+from shoal.saved_state import Opaque, SavedState, Whole, require, state_type
 from shoal.simulation.counting import WindowFederation
 from shoal.simulation.streaming import StreamingFederation
 
@@ -55,7 +54,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class EstimatorState(SavedState):
     """What an estimator has learnt, and the names of the features."""
 

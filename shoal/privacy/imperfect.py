@@ -37,7 +37,7 @@ from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.kernels.distance import filled_from
 from shoal.privacy.base import Bounds, Mechanism, PrivacyMode, Released
 from shoal.privacy.keyed import CONTEXT_BYTES, KEY_BYTES, SOURCE_BYTES, KeyedRandomness, Places
-from shoal.saved_state import FloatArray, SavedState, Sizes, require
+from shoal.saved_state import FloatArray, SavedState, Sizes, require, state_type
 
 _CONTEXT: Final = b"shoal coarse readings 1".ljust(CONTEXT_BYTES, b"\0")
 # The upper 53 bits of a word are a float in [0, 1) without rounding.
@@ -150,7 +150,7 @@ Finish = Callable[[Floats, slice], Floats]
 as they are kept"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class EarlierRowsState(SavedState):
     """The newest rows of one client."""
 
@@ -291,7 +291,7 @@ class PartState:
         return value
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class FilledGapsState(SavedState):
     """The states of both mechanisms, whose forms are those of the mode, and the earlier rows."""
 

@@ -24,7 +24,7 @@ from shoal.privacy.base import Bounds
 from shoal.privacy.count_noise import CountMechanism, count_noise
 from shoal.privacy.imperfect import CoarseReadings
 from shoal.privacy.keyed import SOURCE_BYTES
-from shoal.saved_state import FloatArray, Opaque, SavedState, require
+from shoal.saved_state import FloatArray, Opaque, SavedState, require, state_type
 from shoal.simulation.federation import Advance, Federation, FederationOptions, to_the_end
 from shoal.user_warnings import warn_user
 
@@ -35,7 +35,7 @@ FIRST_WINDOW_PART = 8
 """the first window of a client has at least a full one's readings divided by this"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class CountingClientState(SavedState):
     """The window of one client that is not full yet, and what it has published."""
 
@@ -44,7 +44,7 @@ class CountingClientState(SavedState):
     published: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class WindowFederationState(SavedState):
     """Everything that further learning depends on: readings that wait, and the key that decides the
     noise.

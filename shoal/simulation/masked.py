@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
@@ -23,6 +22,7 @@ from shoal.privacy.masked import (
     readings_within,
     sum_terms,
 )
+from shoal.saved_state import state_type
 from shoal.simulation.counting import FullWindow, WindowFederation, WindowFederationState
 from shoal.simulation.federation import Advance, to_the_end
 from shoal.user_warnings import warn_user
@@ -45,7 +45,7 @@ class SumBudget(NamedTuple):
     """parties that each add the whole noise"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class MaskedFederationState(WindowFederationState):
     """See `WindowFederationState`."""
 

@@ -21,14 +21,14 @@ from shoal.algorithms.streaming import (
 from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.distance import filled_from
 from shoal.privacy.imperfect import EarlierRows
-from shoal.saved_state import Opaque, SavedState, require
+from shoal.saved_state import Opaque, SavedState, require, state_type
 from shoal.simulation.federation import Advance, Federation, FederationOptions, to_the_end
 
 BLOCK_ROWS = 500
 """rows of a client between two looks at the clock"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class StreamingClientState(SavedState):
     """What a client half and its earlier rows have saved."""
 
@@ -36,7 +36,7 @@ class StreamingClientState(SavedState):
     earlier: Annotated[State, Opaque()]
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class StreamingFederationState(SavedState):
     """Everything that further learning depends on."""
 

@@ -13,7 +13,7 @@ from shoal.algorithms.cluster_tree.sketches import SketchState
 from shoal.kernels.arrays import Bools, Floats, Ints, different
 from shoal.kernels.distance import nearest_centres, squared_by_differences, squared_to
 from shoal.kernels.sketching import Sketch, empty_sketch, merge_targets, merged
-from shoal.saved_state import FloatArray, IntArray, SavedState, require
+from shoal.saved_state import FloatArray, IntArray, SavedState, require, state_type
 
 RECENT_READINGS: Final = 500.0
 """readings of all clients in which the recent mass of a cell fades to 1/e"""
@@ -42,7 +42,7 @@ FAR_CORES: Final = 2.0
 """core distances from the nearest cell beyond which no readings had been"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class CellsState(SavedState):
     """Saved cells, as `Cells` describes them."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final
 
 import numpy as np
@@ -14,7 +13,7 @@ from shoal.algorithms.half import Half, HalfState
 from shoal.algorithms.streaming import Arrays, check_rows
 from shoal.kernels.arrays import Floats
 from shoal.kernels.sketching import Sketch, empty_sketch, spread_ties
-from shoal.saved_state import FloatArray, require
+from shoal.saved_state import FloatArray, require, state_type
 
 BLOCK_ROWS: Final = 256
 """rows that are buffered and then sketched together: a fixed number, so that any batching gives the
@@ -29,7 +28,7 @@ HISTORY_READINGS: Final = 2000
 clusters"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class ClusterTreeClientState(HalfState):
     """What a client has learnt, and what of it was published."""
 

@@ -25,7 +25,15 @@ from shoal.algorithms.former_clusters import (
 )
 from shoal.kernels.arrays import AnyArray, Bools, Floats, Ints, different
 from shoal.kernels.distance import nearest
-from shoal.saved_state import BoolArray, FloatArray, IntArray, Number, SavedState, require
+from shoal.saved_state import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Number,
+    SavedState,
+    require,
+    state_type,
+)
 
 RECENT_READINGS: Final = 500.0
 """readings of all clusters in which the recent readings of a cluster fade to 1/e"""
@@ -138,7 +146,7 @@ class Cluster:
         return self.received >= own_share and self.parent_received >= parent_share
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class IdentitiesState(SavedState):
     """Saved identities: the fields of c clusters as arrays, and p doubted pairs."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -12,7 +11,7 @@ from shoal.algorithms.cluster_tree.options import ClusterTreeOptions
 from shoal.algorithms.cluster_tree.sketches import READINGS_PER_POINT, SketchState, sketched
 from shoal.algorithms.streaming import Arrays, State
 from shoal.kernels.sketching import Sketch, empty_sketch
-from shoal.saved_state import SavedState
+from shoal.saved_state import SavedState, state_type
 
 HALF: Final = "cluster_tree aggregator"
 POINTS_FACTOR: Final = 2
@@ -20,7 +19,7 @@ POINTS_FACTOR: Final = 2
 client"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class AggregatorState(SavedState):
     """Points that were not handed on yet, and of how many readings they are."""
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final
 
 import numpy as np
@@ -33,7 +32,7 @@ from shoal.algorithms.view import NO_CLUSTER, ClusteringView, NearestPoint
 from shoal.kernels.arrays import Floats, Ints, different
 from shoal.kernels.distance import nearest_centres, squared_to
 from shoal.kernels.sketching import Located, Sketch, empty_sketch, located
-from shoal.saved_state import FloatArray, SavedState, Whole, require
+from shoal.saved_state import FloatArray, SavedState, Whole, require, state_type
 
 
 def predict(snapshot: Arrays, rows: Rows) -> Ints:
@@ -96,7 +95,7 @@ SEARCHES_MAX: Final = 6
 """searches for births between two rebuilds at most; each rebuild allows for one more"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class BlockState(SavedState):
     """The points since the last rebuild."""
 
@@ -107,7 +106,7 @@ class BlockState(SavedState):
         require(len(self.time) == len(self.points.mass), "a point of the block has no time")
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class ClusterTreeServerState(HalfState):
     """What the server half has learnt."""
 

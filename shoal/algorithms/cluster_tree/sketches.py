@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Final, Self
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from shoal.kernels.arrays import Floats
 from shoal.kernels.constants import COUNT_MAX
 from shoal.kernels.sketching import Sketch, merge_targets, merged
-from shoal.saved_state import FloatArray, SavedState, require
+from shoal.saved_state import FloatArray, SavedState, require, state_type
 
 POINT_SHARE_MAX: Final = 2.0
 """largest mass of a point, as a multiple of the mean mass: a heavier point would be denser than all
@@ -24,7 +23,7 @@ taken for gaps between clusters: at 12 readings a point one normal distribution 
 16 of 16 streams, at 16 in 6 of 8 in two dimensions, at 31 in none."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class SketchState(SavedState):
     """A saved sketch of n points with d features."""
 

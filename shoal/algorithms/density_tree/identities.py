@@ -21,7 +21,7 @@ from shoal.algorithms.former_clusters import (
     place_of,
 )
 from shoal.kernels.arrays import Bools, Floats, Ints
-from shoal.saved_state import BoolArray, IntArray, SavedState, require
+from shoal.saved_state import BoolArray, IntArray, SavedState, require, state_type
 
 ACTIVE_FROM: Final = 3.0
 ACTIVE_UNTIL: Final = 1.0
@@ -71,7 +71,7 @@ class Shown(NamedTuple):
     """(c,) of each cluster"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class IdentitiesState(SavedState):
     """Saved identities: the fields of c clusters, and of w candidates, as arrays."""
 

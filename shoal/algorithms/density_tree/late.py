@@ -34,7 +34,7 @@ from shoal.algorithms.density_tree.leaf import (
 )
 from shoal.algorithms.density_tree.tree import Cut, Node, cuts_of, leaves_of
 from shoal.kernels.arrays import Floats, Ints
-from shoal.saved_state import FloatArray, IntArray, Number, SavedState, require
+from shoal.saved_state import FloatArray, IntArray, Number, SavedState, require, state_type
 
 # Measured on office readings whose counts are five windows late: 43 % of them had fitted no leaf
 # any more, and were dropped, though their epsilon was spent.
@@ -70,7 +70,7 @@ class FormerLeaf:
         return cls(leaf_id=leaf.leaf_id, into=into, share=share, axes=leaf.axes, **layout)
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class FormerLeafState(SavedState):
     """A former leaf with a axes."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final, NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ from shoal.algorithms.density_tree.options import WINDOW_READINGS_DEFAULT
 from shoal.algorithms.streaming import Arrays, ArraySpec, State
 from shoal.errors import InvalidData, InvalidState
 from shoal.kernels.arrays import Ints
-from shoal.saved_state import SavedState, Table, require
+from shoal.saved_state import SavedState, Table, require, state_type
 
 PARTIAL_WINDOWS_MAX: Final = 16
 """windows of a region's update that may be of few readings, beside those that are half full"""
@@ -35,7 +34,7 @@ Key = tuple[int, int, int, int]
 """leaf, axis, epoch and number of cells of a block"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class AggregatorState(SavedState):
     """Sums that were not handed on yet, as the arrays of an update."""
 

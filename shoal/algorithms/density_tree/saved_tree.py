@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Self
 
 from shoal.algorithms.density_tree.axes import Axes
@@ -11,7 +10,7 @@ from shoal.algorithms.density_tree.leaf import BINS, EPOCHS_KEPT, NO_ZOOM, UNKNO
 from shoal.algorithms.density_tree.tree import Cut, Node, cuts_of, leaves_of, positions_of
 from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.constants import COUNT_MAX
-from shoal.saved_state import FloatArray, IntArray, Number, SavedState, Whole, require
+from shoal.saved_state import FloatArray, IntArray, Number, SavedState, Whole, require, state_type
 
 _FIELDS = (
     "coarse",
@@ -40,7 +39,7 @@ _FIELDS = (
 """attributes of a leaf that are saved as they are, and not given to its constructor"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class LeafState(SavedState):
     """A leaf with a axes, as `Leaf` describes it."""
 
@@ -107,7 +106,7 @@ class LeafState(SavedState):
         return leaf
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class CutState(SavedState):
     """A cut. Part i >= 0 is cut i, part -1 - i is leaf i."""
 
@@ -123,7 +122,7 @@ class CutState(SavedState):
         require(has_axis, "a cut is on an axis that its leaf does not have")
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class TreeState(SavedState):
     """Cuts, parents first, and leaves from left to right."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final
 
 import numpy as np
@@ -52,7 +51,7 @@ from shoal.algorithms.streaming import (
 )
 from shoal.errors import InvalidData, InvalidState
 from shoal.kernels.arrays import AnyArray, Floats, Ints
-from shoal.saved_state import Number, SavedState, Table, require
+from shoal.saved_state import Number, SavedState, Table, require, state_type
 
 FADE_READINGS: Final = 400
 """readings after which everything counted has faded by the option `decay`"""
@@ -62,7 +61,7 @@ OBLIQUE_PATIENCE: Final = 500.0
 """readings on an oblique axis after which it is drawn anew if it shows nothing"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class DensityTreeServerState(SavedState):
     """What the server half has learnt, and the snapshot that clients count under now."""
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -49,7 +48,7 @@ from shoal.kernels.correntropy import (
     ignore_underflow,
     mean_nearest_other,
 )
-from shoal.saved_state import FloatArray, Number, SavedState, Whole, require
+from shoal.saved_state import FloatArray, Number, SavedState, Whole, require, state_type
 
 Kernel = Callable[[Workspace, Scalars], int]
 """learns rows up to one that needs more room than the arrays have, and returns how many; it changes
@@ -235,7 +234,7 @@ class Step(NamedTuple):
     distance_second: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class NetworkState(SavedState):
     """What CA+ and CAEFC have learnt."""
 

@@ -11,7 +11,7 @@ of its clients last.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Final
 
 import numpy as np
@@ -22,7 +22,7 @@ from shoal.errors import InvalidData
 from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.art_workspace import Scalars, Workspace
 from shoal.kernels.compiled import CompiledKernels
-from shoal.saved_state import FloatArray, IntArray, SavedState, require
+from shoal.saved_state import FloatArray, IntArray, SavedState, require, state_type
 
 UPDATE = {
     "weight": ArraySpec("<f8", ("n", "d"), rowlike=True, per_node=True),
@@ -73,7 +73,7 @@ def parts_of(contribution: Contribution) -> Iterator[Contribution]:
         yield replace(contribution, arrays=part)
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class CAPlusState(NetworkState):
     """What CA+ has learnt, and what of it was published."""
 
@@ -156,7 +156,7 @@ class CAPlus(ArtNetwork):
 HALF: Final = "FCAC aggregator"
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class AggregatorState(SavedState):
     """Nodes of updates that were not handed on yet."""
 

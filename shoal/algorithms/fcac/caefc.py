@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -36,7 +35,7 @@ from shoal.kernels.art_workspace import (
 )
 from shoal.kernels.compiled import CompiledKernels
 from shoal.kernels.correntropy import ignore_underflow, nearest
-from shoal.saved_state import IntArray, require
+from shoal.saved_state import IntArray, require, state_type
 
 Permute = Callable[[str, int], Ints]
 """("high" or "low", n) -> a permutation of 0..n-1; called with "high" first"""
@@ -135,7 +134,7 @@ def view(snapshot: Arrays) -> ClusteringView:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class CaefcState(NetworkState):
     """What CAEFC has learnt."""
 

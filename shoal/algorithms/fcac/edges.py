@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain, groupby, repeat
 from typing import Annotated
 
@@ -16,7 +15,7 @@ import numpy as np
 
 from shoal.kernels.arrays import Bools, Ints
 from shoal.kernels.graph import age_threshold, components
-from shoal.saved_state import IntArray, SavedState, require
+from shoal.saved_state import IntArray, SavedState, require, state_type
 
 NEIGHBOURS_MIN = 8
 """least width of a table"""
@@ -180,7 +179,7 @@ class Edges:
         return components(n_nodes, self.arrays()[0])
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class OriginsState(SavedState):
     """The clients that the inputs of each node came from, and how many of each."""
 

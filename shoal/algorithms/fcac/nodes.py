@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Final, Self, TypeVar
 
 import numpy as np
@@ -15,7 +14,7 @@ from shoal.algorithms.streaming import MAGNITUDE_MAX
 from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.kernels.constants import SIGMA_MIN
 from shoal.kernels.correntropy import Scratch
-from shoal.saved_state import FloatArray, IntArray, SavedState, require
+from shoal.saved_state import FloatArray, IntArray, SavedState, require, state_type
 
 FIRST_CAPACITY = 16
 SIZE_MAX: Final = 2.0 * MAGNITUDE_MAX
@@ -24,7 +23,7 @@ NodeArrays = tuple[Floats, Floats, Ints, Ints, Ints]
 Element = TypeVar("Element", bound=np.generic)
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class NodesState(SavedState):
     """The live arrays of k nodes with d features."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Final, Self
 
@@ -24,7 +23,7 @@ from shoal.errors import SettingsError
 from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.kernels.cells import cell_digits, cell_numbers, digits_of
 from shoal.kernels.graph import components
-from shoal.saved_state import IntArray, SavedState, require
+from shoal.saved_state import IntArray, SavedState, require, state_type
 
 SIGNIFICANCE: Final = 4.5
 """standard deviations of noise above zero from which a cell, or it and the cells around it, hold
@@ -125,7 +124,7 @@ class Grid:
         return np.ascontiguousarray(table).reshape(-1)
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class NetCountsState(SavedState):
     """The clients whose counts are kept apart, their windows, and the sums of their counts."""
 

@@ -39,7 +39,7 @@ from shoal.algorithms.streaming import (
 )
 from shoal.errors import InvalidData, SettingsError
 from shoal.kernels.arrays import Bools, Floats, Ints
-from shoal.saved_state import FloatArray, IntArray, Number, Opaque, require
+from shoal.saved_state import FloatArray, IntArray, Number, Opaque, require, state_type
 
 STREAM: Final = "grid"
 """see `shoal.algorithms.counting.CountingAlgorithm.stream`"""
@@ -152,7 +152,7 @@ class CountOptions:
         return own, others
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class GridState(NetCountsState):
     """Sums of all windows, what was learnt from them, and the learner."""
 

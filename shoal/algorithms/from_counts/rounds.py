@@ -10,7 +10,6 @@ anything.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar, Final
 
@@ -38,7 +37,7 @@ from shoal.algorithms.streaming import Arrays, Contribution, Rows, State, check_
 from shoal.algorithms.view import ClusteringView, NearestPoint, Predictor
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import AnyArray, Ints
-from shoal.saved_state import NamedArrays, Opaque, SavedState, Table
+from shoal.saved_state import NamedArrays, Opaque, SavedState, Table, state_type
 
 DRAWN_ROWS: Final = 4000
 """more rows hardly change what is found in them"""
@@ -116,7 +115,7 @@ def _predictor(learner: RoundsAlgorithm, snapshot: Arrays) -> Predictor:
     return learner.predictor(snapshot)
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class DrawnRoundsState(SavedState):
     """The tree of counts, and the newest parameters."""
 

@@ -3,7 +3,6 @@ published."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final
 
 import numpy as np
@@ -19,7 +18,7 @@ from shoal.algorithms.states.summary import summary_of
 from shoal.algorithms.streaming import Arrays, ArraySpec, check_rows
 from shoal.errors import InvalidState
 from shoal.kernels.arrays import AnyArray, Floats
-from shoal.saved_state import FloatArray, Table, require
+from shoal.saved_state import FloatArray, Table, require, state_type
 
 READINGS_MIN: Final = 2
 """readings before the first contribution, so that it is never a client's only reading"""
@@ -44,7 +43,7 @@ LEARNER: Final = {
 """`StateLearner.state`"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class StatesClientState(HalfState):
     """What a client has learnt, and what of it was published."""
 

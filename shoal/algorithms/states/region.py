@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final
 
 import numpy as np
@@ -12,14 +11,14 @@ from shoal.algorithms.states.messages import STATES_MAX, Header, check_update, e
 from shoal.algorithms.states.server_half import StatesServer
 from shoal.algorithms.streaming import Arrays, Contribution, State
 from shoal.kernels.arrays import AnyArray, Floats, Ints
-from shoal.saved_state import Opaque, SavedState
+from shoal.saved_state import Opaque, SavedState, state_type
 
 HALF: Final = "states aggregator"
 NO_TOKEN: Final = 0
 """the number in the header of an update whose states no client looks for in snapshots"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class AggregatorState(SavedState):
     """The clients' states, and the readings since the region's last update."""
 

@@ -22,7 +22,7 @@ from shoal.algorithms.view import ClusteringView, StatesView
 from shoal.errors import InvalidData, InvalidState
 from shoal.kernels.arrays import AnyArray, Floats, Ints
 from shoal.kernels.distance import nearest
-from shoal.saved_state import FloatArray, IntArray, SavedState, Table, require
+from shoal.saved_state import FloatArray, IntArray, SavedState, Table, require, state_type
 
 NO_PARENT: Final = -1
 RECENT_READINGS: Final = 500.0
@@ -86,7 +86,7 @@ class PooledStates(NamedTuple):
     """(c,) that have it"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class ClientRecordState(SavedState):
     """What the server keeps of one client."""
 
@@ -104,7 +104,7 @@ class ClientRecordState(SavedState):
         require(fits, "a client has other states than numbers of them")
 
 
-@dataclass(frozen=True, kw_only=True)
+@state_type
 class StatesServerState(HalfState):
     """Everything that the server knows."""
 
