@@ -83,8 +83,9 @@ class Budget:
 
     @property
     def pauses(self) -> bool:
-        """Whether a client reads no more at the limit; else it reads on and releases nothing."""
-        return self._action == "pause"
+        """Whether a client reads no more at its limit; else it reads on, and releases nothing more
+        where it has one."""
+        return bool(self._limit) and self._action == "pause"
 
     def allows_window(self) -> bool:
         """Whether the limit allows the open window, where the number of windows alone decides."""

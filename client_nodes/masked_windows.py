@@ -396,13 +396,13 @@ class MaskedWindows(CountWindows):
                 return False
         return True
 
-    def state(self) -> dict[str, Any]:
+    def _open_state(self) -> dict[str, Any]:
         pending = None
         if self._pending is not None:
             pending = PendingState(**self._pending._asdict())
         masked = {model.name: model.state() for model in self._masked}
         own = MaskedWindowsState(pending=pending, masked=masked)
-        return {**super().state(), **own.saved()}
+        return {**super()._open_state(), **own.saved()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Raises `InvalidState`, also where the ledger or the noise key is another one."""

@@ -530,7 +530,7 @@ class ClientNode:
             time.sleep(timeout_s)
             return none, none
         before = dict(self._intake.positions)
-        # Copied only where it can be needed: most steps of a client in rounds read nothing.
+        # Copied only where it can be needed: most clients have no limit.
         read_before = self._intake.state() if self._budget.pauses else None
         # A client that is part of a round must not keep the others waiting for a reading.
         interrupt = self._request_is_due if self._round_answers.expects_requests else None
