@@ -196,7 +196,7 @@ def measure_peers(
     kept = [cell for cell in known if cell["learner"] not in measured]
     order = [*own_learners(), *(peer.shown for peer in PEERS)]
     cells = sorted([*cells, *kept], key=lambda cell: order.index(cell["learner"]))
-    return {"versions": versions(folder), "cells": cells}
+    return {"versions": versions(folder), "every": every, "cells": cells}
 
 
 def autoregressive(rng: np.random.Generator, n: int, phi: float) -> Floats:

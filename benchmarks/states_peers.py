@@ -140,12 +140,19 @@ def peers_page(peers: dict[str, Any]) -> str:
             seconds += cell["seconds"]
             ended.append(f"{cell.get('ended', cell['series'])} of {cell['series']}")
         lines.append([name, reads_of(name), *entries, ", ".join(ended), f"{seconds:.0f}"])
-    listed = ", ".join(f"{name} {version}" for name, version in peers["versions"].items())
+    shown = {cell["learner"] for cell in cells}
+    used = {"numpy", *(peer.package for peer in PEERS if peer.shown in shown)}
+    listed = ", ".join(
+        f"{name} {version}" for name, version in peers["versions"].items() if name in used
+    )
+    every = peers["every"]
+    part_of_them = f" on every {every}th series of both" if every > 1 else ""
     head = ["AMI / covering", "reads", *parts, "ended", "seconds"]
     return (
-        f"\n### Peers on the same series\n\nIn one run, with their defaults ({listed}), which need"
-        " other versions of NumPy than this page's and so run in processes of their own. A peer has"
+        f"\n### Peers on the same series\n\nIn one run{part_of_them}, by {listed}, in processes of"
+        " their own. PELT looks for changes of the mean of blocks of 8 readings, the hidden Markov"
+        " model takes the number of states, up to 6, by BIC. A peer has"
         f" {PEER_SECONDS:.0f} processor seconds for a series; one on which it did not end counts"
-        " as one state. Segments count as a state each. ClaSS takes one column. `States` looks once"
+        " as one state. Segments count as a state each. `States` looks once"
         f" here, at the end of each series, as a stream may at any time.\n\n{table(head, lines)}"
     )
