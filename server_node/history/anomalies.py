@@ -8,7 +8,9 @@ longer one. Its chance is that of Student's t for one more value beside those (a
 interval, Hahn and Meeker, Statistical Intervals, 1991), of shares and counts after a transformation
 in which their variance does not depend on their size (Anscombe, Biometrika 35, 1948), and never
 with a smaller variance than so many readings have by chance. All chances are multiplied by the
-number of figures that were compared (Bonferroni).
+number of figures that were compared (Bonferroni). What is too small for that is not listed; how
+small that is follows from the same variances (`unseen_changes`), which have the noise of private
+counts in them, as the earlier spans have it.
 
 Shares of states, readings of clients, and hours are of bins of half an hour. The states of a client
 and the means of features are kept in bins of six hours, so these are of all bins that the span
@@ -51,6 +53,8 @@ CHANCE: Final = 0.01
 """chance below which an anomaly is listed, by default"""
 EARLIER_MAX: Final = 28
 """earlier spans that are compared"""
+T_MAX: Final = 1e9
+"""beyond any value of Student's t that a chance is computed of"""
 EARLIER_MIN: Final = 5
 """earlier spans without which nothing is said about chance"""
 LONG_DAYS: Final = 3
@@ -133,6 +137,32 @@ class HourAnomaly:
     chance: float
 
 
+class ClientFigure(NamedTuple):
+    """What the share of a client in one state varies by."""
+
+    client: str
+    readings: int
+    """of the client in the span"""
+    angle: float
+    """mean of its earlier shares, transformed; 0 to pi"""
+    spread: float
+    """standard deviation of one more value beside that mean"""
+    spans: int
+    """earlier spans that have the figure"""
+
+
+@dataclass(frozen=True)
+class UnseenChange:
+    """The largest change of the state of a client in a span that may not be listed."""
+
+    client: str
+    readings: int
+    """of the client in the span, as bins of six hours have it"""
+    least: int
+    """readings of these that must be in another state than usual to be listed for sure, whatever
+    the states; above `readings` where no change of them would be"""
+
+
 Anomaly = TypeVar("Anomaly", ClientAnomaly, FeatureAnomaly, StateAnomaly, HourAnomaly)
 
 
@@ -155,6 +185,8 @@ class Anomalies:
     """figures that were compared, for which chances are corrected"""
     has_clients: bool
     """whether the history has what each client did; not where its pairs were too many"""
+    figures: list[ClientFigure]
+    """what the shares of clients in states vary by"""
 
 
 def whole_span(source: HistorySource, model: str, first: float | None, end: float | None) -> Span:
@@ -237,15 +269,21 @@ def predicted(observed: float, earlier: Sequence[float], variance_min: float) ->
     n = len(earlier)
     if n < EARLIER_MIN:
         return 1.0
+    mean, spread = _mean_and_spread(earlier, variance_min)
+    # Without any variance t has no value: an equal figure is no surprise, another one is.
+    if spread == 0.0:
+        return 1.0 if observed == earlier[0] else 0.0
+    t = abs(observed - mean) / spread
+    return float(two_sided(np.array([t]), np.array([n - 1.0]))[0])
+
+
+def _mean_and_spread(earlier: Sequence[float], variance_min: float) -> tuple[float, float]:
+    """The mean of `earlier` (n,), n > 1, and the standard deviation of one more value beside it."""
     values = np.array(earlier)
     # n - 1: the mean is one of the same n values.
     variance = max(float(values.var(ddof=1)), variance_min)
-    # Without any variance t has no value: an equal figure is no surprise, another one is.
-    if variance == 0.0:
-        return 1.0 if observed == float(values[0]) else 0.0
     # 1 + 1/n: the value varies around the true mean, and so does the mean of n.
-    t = abs(observed - float(values.mean())) / math.sqrt(variance * (1.0 + 1.0 / n))
-    return float(two_sided(np.array([t]), np.array([n - 1.0]))[0])
+    return float(values.mean()), math.sqrt(variance * (1.0 + 1.0 / len(values)))
 
 
 def find_anomalies(source: HistorySource, contract: Contract, model: str, span: Span) -> Anomalies:
@@ -266,7 +304,8 @@ def find_anomalies(source: HistorySource, contract: Contract, model: str, span: 
     states = _states(seen, titles)
     hours = _hours(seen, titles)
     clients = _client_readings(seen, numbers)
-    in_states = _client_states(bins, numbers, titles)
+    figures: list[ClientFigure] = []
+    in_states = _client_states(bins, numbers, titles, figures)
     features = _features(bins, contract, titles)
     of_clients = [*clients, *(in_states or [])]
     chances = [state.chance for state in states]
@@ -287,7 +326,53 @@ def find_anomalies(source: HistorySource, contract: Contract, model: str, span: 
         hours=_corrected(hours, compared),
         compared=compared,
         has_clients=in_states is not None,
+        figures=figures,
     )
+
+
+def unseen_changes(anomalies: Anomalies, chance: float) -> list[UnseenChange]:
+    """How small a change of the state of each client was not to be seen where what has a chance
+    below `chance` is listed: the largest first."""
+    if not anomalies.compared or chance <= 0.0:
+        return []
+    limits: dict[int, float] = {}
+    for spans in {figure.spans for figure in anomalies.figures}:
+        limits[spans] = _limit(chance / anomalies.compared, spans - 1)
+    least: dict[str, tuple[int, int]] = {}
+    for figure in anomalies.figures:
+        needed = math.ceil(_least_share(figure, limits[figure.spans]) * figure.readings)
+        of_client = max(needed, least.get(figure.client, (0, 0))[0])
+        least[figure.client] = (of_client, figure.readings)
+    found = [UnseenChange(client, readings, n) for client, (n, readings) in least.items()]
+    return sorted(found, key=lambda change: (-change.least, change.client))
+
+
+def _limit(chance: float, degrees: float) -> float:
+    """The value of Student's t that is exceeded with this chance, on either side."""
+    low = 0.0
+    high = 1.0
+    freedom = np.array([degrees])
+    while two_sided(np.array([high]), freedom)[0] > chance and high < T_MAX:
+        high *= 2.0
+    for _ in range(40):
+        middle = (low + high) / 2.0
+        if two_sided(np.array([middle]), freedom)[0] > chance:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _least_share(figure: ClientFigure, limit: float) -> float:
+    """The smallest change of a share that is beyond the limit, up or down; above 1 for none."""
+    turn = limit * figure.spread
+    share = math.sin(figure.angle / 2.0) ** 2
+    changes = [1.0 + 1e-9]
+    if figure.angle + turn <= math.pi:
+        changes.append(math.sin((figure.angle + turn) / 2.0) ** 2 - share)
+    if figure.angle >= turn:
+        changes.append(share - math.sin((figure.angle - turn) / 2.0) ** 2)
+    return min(changes)
 
 
 class _Seen:
@@ -320,25 +405,30 @@ def _title(number: int, titles: Titles) -> str:
 def _share(counts: Sequence[Counter[int]], key: int) -> Earlier | None:
     """The share of a key in the first of these counts beside that in the others, of which those
     without readings are left out; None where the first has none."""
-    observed, *others = counts
-    total = observed.total()
+    total = counts[0].total()
     if not total:
         return None
-    angles = []
+    shares, variance_min = _earlier_shares(counts, key)
+    share = counts[0][key] / total
+    if not shares:
+        return Earlier(share, math.nan, 0, 1.0)
+    chance = predicted(_angle(share), [_angle(earlier) for earlier in shares], variance_min)
+    return Earlier(share, math.fsum(shares) / len(shares), len(shares), chance)
+
+
+def _earlier_shares(counts: Sequence[Counter[int]], key: int) -> tuple[list[float], float]:
+    """The shares of a key in all but the first of these counts, which has readings, and the least
+    variance that they have by chance, once transformed."""
+    observed, *others = counts
+    least = observed.total()
     shares = []
-    least = total
     for other in others:
         of_span = other.total()
         if of_span:
             shares.append(other[key] / of_span)
-            angles.append(_angle(shares[-1]))
             least = min(least, of_span)
-    share = observed[key] / total
-    if not shares:
-        return Earlier(share, math.nan, 0, 1.0)
     # By the span with the fewest readings, whose share varies most by chance alone.
-    chance = predicted(_angle(share), angles, 1.0 / least)
-    return Earlier(share, math.fsum(shares) / len(shares), len(shares), chance)
+    return shares, 1.0 / least
 
 
 def _angle(share: float) -> float:
@@ -422,9 +512,13 @@ def _moved(wide: Span, span: Span, earlier: Span) -> Span:
 
 
 def _client_states(
-    bins: Sequence[Sequence[HistoryBin]], names: Sequence[str], titles: Titles
+    bins: Sequence[Sequence[HistoryBin]],
+    names: Sequence[str],
+    titles: Titles,
+    figures: list[ClientFigure],
 ) -> list[ClientAnomaly] | None:
-    """The share of each client in each state; None where its bins have no pairs."""
+    """The share of each client in each state; None where its bins have no pairs. What these vary by
+    is added to `figures`."""
     by_client: list[dict[int, Counter[int]]] = []
     for of_span in bins:
         counts: dict[int, Counter[int]] = {}
@@ -444,6 +538,12 @@ def _client_states(
                 name = client_name(client, names)
                 title = _title(number, titles)
                 found.append(ClientAnomaly(name, _identity(number), title, *share))
+                shares, variance_min = _earlier_shares(counts_of, number)
+                if len(shares) >= EARLIER_MIN:
+                    angles = [_angle(earlier) for earlier in shares]
+                    varies = _mean_and_spread(angles, variance_min)
+                    readings = by_client[0][client].total()
+                    figures.append(ClientFigure(name, readings, *varies, len(shares)))
     return found
 
 

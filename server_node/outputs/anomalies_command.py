@@ -27,8 +27,10 @@ from shoal.server_node.history.anomalies import (
     FeatureAnomaly,
     HourAnomaly,
     StateAnomaly,
+    UnseenChange,
     find_anomalies,
     listed,
+    unseen_changes,
     whole_span,
 )
 from shoal.server_node.history.changes import utc_text
@@ -37,6 +39,8 @@ from shoal.server_node.outputs.encoding import as_json, plain
 from shoal.server_node.outputs.history_views import anomalies_view
 
 DIGITS: Final = 3
+UNSEEN_MAX: Final = 6
+"""clients of whom it is said what change of their state was not to be seen"""
 
 
 def lines_of(anomalies: Anomalies, chance: float = CHANCE) -> list[str]:
@@ -69,7 +73,8 @@ def lines_of(anomalies: Anomalies, chance: float = CHANCE) -> list[str]:
         " compared with those of the earlier spans (Student's t), and a chance is that of any of"
         " them."
     )
-    if parts["Clients"] or parts["Features"]:
+    lines += _unseen_lines(unseen_changes(anomalies, chance))
+    if anomalies.figures:
         lines.append(
             f"States of clients and features: of bins of six hours, {anomalies.wide.text()}."
         )
@@ -78,6 +83,25 @@ def lines_of(anomalies: Anomalies, chance: float = CHANCE) -> list[str]:
 
 def _lines(found: Sequence[Anomaly], line: Callable[[Anomaly], str], chance: float) -> list[str]:
     return [f"  {line(anomaly)}" for anomaly in listed(found, chance)]
+
+
+def _unseen_lines(unseen: Sequence[UnseenChange]) -> list[str]:
+    """How small a change of the state of a client was not to be seen."""
+    if not unseen:
+        return []
+    clients = []
+    for change in unseen[:UNSEEN_MAX]:
+        if change.least > change.readings:
+            clients.append(f"{change.client}: none of its {change.readings:,} readings would be")
+        else:
+            clients.append(f"{change.client}: from {change.least:,} of {change.readings:,} on")
+    if len(unseen) > UNSEEN_MAX:
+        clients.append(f"{len(unseen) - UNSEEN_MAX:,} other clients: from fewer on")
+    return [
+        "Readings of a client in another state than usual are listed for sure where they are many"
+        f" enough: {'; '.join(clients)}. Fewer cannot be told from how much its earlier spans vary,"
+        " with the noise of private counts."
+    ]
 
 
 def _client_line(client: ClientAnomaly) -> str:
@@ -168,7 +192,11 @@ def _titled(anomalies: Anomalies, names: Mapping[str, str]) -> Anomalies:
         replace(anomaly, client=names.get(anomaly.client, anomaly.client))
         for anomaly in anomalies.clients
     ]
-    return replace(anomalies, clients=clients)
+    figures = [
+        figure._replace(client=names.get(figure.client, figure.client))
+        for figure in anomalies.figures
+    ]
+    return replace(anomalies, clients=clients, figures=figures)
 
 
 def _seconds(moment: datetime | None) -> float | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
-from shoal.server_node.history.anomalies import Anomalies, listed
+from shoal.server_node.history.anomalies import Anomalies, listed, unseen_changes
 from shoal.server_node.history.changes import Changes
 from shoal.server_node.history.cycles import Cycle
 from shoal.server_node.report.types import Count, CycleView, Feed, Share, reported
@@ -196,6 +196,18 @@ class UnusualHour:
 
 
 @reported
+class UnseenView:
+    """How small a change of the state of a client was not to be seen."""
+
+    client: str
+    readings: Count
+    """of the client, in the bins of six hours that the span touches"""
+    least: Count
+    """readings of these that must be in another state than usual to be listed for sure; above
+    `readings` where no change of them would be"""
+
+
+@reported
 class AnomaliesView:
     """What was unusual in a span, each list with the least likely first."""
 
@@ -218,6 +230,9 @@ class AnomaliesView:
     features: Sequence[UnusualFeature]
     states: Sequence[UnusualState]
     hours: Sequence[UnusualHour]
+    unseen: Sequence[UnseenView]
+    """for each client, the largest first: less than that cannot be told from how much its earlier
+    spans vary, with the noise of private counts"""
 
 
 def anomalies_view(anomalies: Anomalies, chance: float) -> AnomaliesView:
@@ -238,6 +253,7 @@ def anomalies_view(anomalies: Anomalies, chance: float) -> AnomaliesView:
         features=[UnusualFeature(**vars(of)) for of in listed(anomalies.features, chance)],
         states=[UnusualState(**vars(of)) for of in listed(anomalies.states, chance)],
         hours=[UnusualHour(**vars(of)) for of in listed(anomalies.hours, chance)],
+        unseen=[UnseenView(**vars(of)) for of in unseen_changes(anomalies, chance)],
     )
 
 

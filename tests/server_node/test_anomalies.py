@@ -4,6 +4,7 @@ is silent, a feature that has moved, and a holiday."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -31,6 +32,7 @@ from shoal.server_node.history.anomalies import (
     find_anomalies,
     listed,
     predicted,
+    unseen_changes,
     whole_span,
 )
 from shoal.server_node.history.changes import Span
@@ -172,6 +174,68 @@ def test_an_outage_of_one_room_is_what_ranks_first_among_clients_states_and_hour
     assert set(starts) <= set(outage_starts)
     assert len(starts) >= len(outage_starts) - 1, "a half hour of 90 readings may be too few"
     assert listed(anomalies.features, 0.01) == []
+
+
+NOISE = 20.0
+"""standard deviation of the noise of a private count of a window"""
+
+
+def privately_counted(hot_readings: int) -> Office:
+    """The office as private counts of windows of six hours show it, with so many readings of the
+    server room in the hot state on the day of the outage."""
+    office = Office(CONTRACT)
+    day = np.flatnonzero(office.within(day_of(OUTAGE)))
+    halves = hot_readings // RATE
+    hot = day[(len(day) - halves) // 2 :][:halves]
+    office.cells[hot, 2, NIGHT] = 0
+    office.cells[hot, 2, HOT] = RATE
+    window = PLACES_S // COARSE_S
+    of_windows = office.cells.reshape(-1, window, 3, 4).sum(axis=1)
+    noisy = of_windows + office.rng.laplace(0.0, NOISE / np.sqrt(2.0), of_windows.shape)
+    noisy[:, :, 0] = 0.0
+    counted = np.maximum(noisy, 0.0)
+    # An update is spread over its span, and has as many readings as it claims.
+    counted *= RATE / counted.sum(axis=2, keepdims=True)
+    office.cells = np.repeat(np.rint(counted).astype(np.int64), window, axis=0)
+    return office
+
+
+def test_what_the_noise_of_private_counts_hides_is_said_and_a_larger_outage_ranks_first() -> None:
+    day = day_of(OUTAGE)
+    nothing = found(privately_counted(0), day)
+    [least] = [change for change in unseen_changes(nothing, 0.01) if change.client == "server"]
+    # Of 48 half hours; four windows have twice the noise of one.
+    assert least.readings == pytest.approx(48 * RATE, abs=48)
+    assert 2 * NOISE < least.least < 16 * NOISE
+    small = found(privately_counted(2 * RATE), day)
+    for of_kind in (small.clients, small.features, small.states, small.hours):
+        assert not listed(of_kind, 0.01)
+    [told] = [line for line in lines_of(small) if "cannot be told from" in line]
+    assert re.search(r"server: from \d+ of 1,\d{3} on", told), told
+    # What the figures of a day on which nothing happened promise.
+    large = found(privately_counted(-(-least.least // RATE) * RATE + 2 * RATE), day)
+    clients = listed(large.clients, 0.01)
+    assert {(client.client, client.cluster) for client in clients} == {
+        ("server", HOT),
+        ("server", NIGHT),
+    }
+
+
+def test_no_change_is_seen_where_a_client_was_in_every_state_and_none_without_earlier_spans() -> (
+    None
+):
+    office = Office(CONTRACT)
+    swings = office.rng.integers(0, 2, DAYS).repeat(48) * RATE
+    office.cells[:, 0, DAY] = swings
+    office.cells[:, 0, NIGHT] = RATE - swings
+    anomalies = found(office, day_of(OUTAGE))
+    worst = unseen_changes(anomalies, 0.01)[0]
+    assert worst.client == "attic"
+    assert worst.least > worst.readings
+    assert any(f"attic: none of its {worst.readings:,}" in line for line in lines_of(anomalies))
+    assert unseen_changes(anomalies, 0.0) == []
+    early = found(office, Span(MONDAY + 3 * DAY_S, MONDAY + 4 * DAY_S))
+    assert unseen_changes(early, 0.01) == []
 
 
 def test_the_hours_of_an_outage_are_compared_with_days_of_the_same_kind() -> None:

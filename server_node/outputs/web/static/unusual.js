@@ -38,7 +38,7 @@ export class UnusualSpan {
   draw(found) {
     const lines = found ? this.lines(found) : [];
     reconcile(at("unusual-list"), lines, (line) => line, () => make("li"), setText);
-    setText(at("unusual-note"), found ? note(found, lines.length > 0) : "It cannot be read at present.");
+    setText(at("unusual-note"), found ? this.note(found, lines.length > 0) : "It cannot be read at present.");
   }
 
   // The least likely of all kinds first; hours after them, as their states are listed before.
@@ -48,6 +48,19 @@ export class UnusualSpan {
     const ranked = kinds.sort(([a], [b]) => a.chance - b.chance).slice(0, LISTED_MAX);
     const least = hours.slice(0, HOURS_MAX).map((each) => [each, `${moment(each.start)}: ${each.title}, ${shares(each)}`]);
     return [...ranked, ...least].map(([each, words]) => `${words}; ${chanceWords(each.chance)}`);
+  }
+
+  note({ earlier, compared, chance, unseen }, any) {
+    if (!compared) return `There are too few earlier times like it (${earlier.length}) to know what is usual.`;
+    const words = `${any ? "Nothing else has" : "Nothing has"} a chance below ${100 * chance} %, of ${plural(compared, "figure")} compared with those of ${plural(earlier.length, "earlier time")} like it.`;
+    return unseen.length ? `${words} ${this.unseenWords(unseen[0])}` : words;
+  }
+
+  // Of the client whose state is least certain.
+  unseenWords({ client, readings, least }) {
+    const [name, all] = [this.titles.get(client) ?? client, plural(readings, "reading")];
+    const many = least > readings ? `the ${all}` : `${least.toLocaleString("en-US")} of the ${all}`;
+    return `A change of state of fewer than ${many} of ${name} may be missed, as earlier times vary so much; of other clients smaller ones are seen.`;
   }
 
   clientWords({ client, cluster, title, observed, expected }) {
@@ -65,8 +78,3 @@ function featureWords({ feature, unit, title, observed, expected }) {
 }
 
 const chanceWords = (chance) => (chance < SURE ? "chance below 0.01 %" : `chance ${Number((100 * chance).toPrecision(CHANCE_DIGITS))} %`);
-
-function note({ earlier, compared, chance }, any) {
-  if (!compared) return `There are too few earlier times like it (${earlier.length}) to know what is usual.`;
-  return `${any ? "Nothing else has" : "Nothing has"} a chance below ${100 * chance} %, of ${plural(compared, "figure")} compared with those of ${plural(earlier.length, "earlier time")} like it.`;
-}
