@@ -50,6 +50,8 @@ UNLIKE_DAYS: Final = 7
 WITHIN_S: Final = {"new_here": OUTAGE_S, "unlike": UNLIKE_DAYS * DAY_S + DAY_S}
 """seconds in which a fault must be found: a day is compared when it is over"""
 MODEL: Final = "states"
+SIZES: Final = (0.2, 0.4, 0.6, 0.8)
+"""bounds of the sizes of faults in the table by size"""
 
 
 class Fleet(NamedTuple):
@@ -84,6 +86,8 @@ class Fault(NamedTuple):
     """seconds since 1970"""
     states: Ints
     """(clients, n) with the fault"""
+    size: float
+    """part of the client's readings, from its first to its last, that are in another state"""
 
 
 @click.command(context_settings={"max_content_width": 100})
@@ -132,11 +136,13 @@ def faults(fleet: Fleet, number: int) -> Iterator[Fault]:
             states = fleet.states.copy()
             here = fleet.times >= at
             if kind == "new_here":
-                states[client, here & (fleet.times < at + OUTAGE_S)] = FOREIGN
+                span = here & (fleet.times < at + OUTAGE_S)
+                states[client, span] = FOREIGN
             else:
-                stuck = states[client, here][0]
-                states[client, here & (fleet.times < at + UNLIKE_DAYS * DAY_S)] = stuck
-            yield Fault(kind, client, at, states)
+                span = here & (fleet.times < at + UNLIKE_DAYS * DAY_S)
+                states[client, span] = states[client, here][0]
+            size = float(np.mean(states[client, span] != fleet.states[client, span]))
+            yield Fault(kind, client, at, states, size)
 
 
 def new_here_alarms(fleet: Fleet, states: Ints, clients: Sequence[int]) -> list[Alarm]:
@@ -257,7 +263,9 @@ def measured(fleet: Fleet, number: int) -> dict[str, Any]:
         for method in (fault.kind, *detectors()):
             alarms = alarms_of(fleet, fault.states, method, [fault.client])
             delays[method] = delay_of(fault, alarms)
-        found.append({"kind": fault.kind, "client": fault.client, "delay_h": delays})
+        found.append(
+            {"kind": fault.kind, "client": fault.client, "size": fault.size, "delay_h": delays}
+        )
     click.echo(f"{fleet.name}: {plain}", err=True)
     return {"name": fleet.name, "months": fleet.months, "alarms": plain, "faults": found}
 
@@ -269,6 +277,21 @@ def delay_of(fault: Fault, alarms: Sequence[Alarm]) -> float | None:
         if alarm.client == fault.client and is_within:
             return (alarm.at - fault.at) / 3600
     return None
+
+
+def by_size(found: Sequence[dict[str, Any]], methods: Sequence[str]) -> str:
+    """The table of faults of a kind by their size: how many each method has found."""
+    places = np.digitize([fault["size"] for fault in found], SIZES)
+    edges = [0.0, *SIZES, 1.0]
+    rows = []
+    for place in range(len(SIZES) + 1):
+        here = [fault["delay_h"] for fault, own in zip(found, places, strict=True) if own == place]
+        counts = [sum(delay[name] is not None for delay in here) for name in methods]
+        rows.append(
+            [f"{edges[place]:g} to {edges[place + 1]:g}", str(len(here)), *map(str, counts)]
+        )
+    head = ["part of the readings in another state", "planted"]
+    return table([*head, *(f"{name}: found" for name in methods)], rows)
 
 
 def markdown(result: dict[str, Any]) -> str:
@@ -294,8 +317,10 @@ def markdown(result: dict[str, Any]) -> str:
             row.append(f"{len(delays)} ({middle})")
         rows.append(row)
     head = ["planted", *(f"{name}: found (median delay)" for name in ("shoal", *peers))]
+    unlike = [fault for fault in every if fault["kind"] == "unlike"]
     text += (
-        f"{table(head, rows)}\nEach file is {CLIENTS} clients, whose rows are {APART_DAYS} days"
+        f"{table(head, rows)}\nFaults `unlike` by size:\n\n{by_size(unlike, ['unlike', *peers])}"
+        f"\nEach file is {CLIENTS} clients, whose rows are {APART_DAYS} days"
         f" apart, with {STATES} states by k-means. Alarms a month: of each client, in the file as"
         " it is; shoal's at the defaults, which aim at 1. Planted at a random time of a random"
         f" client: `new_here`, {OUTAGE_S / 3600:g} hours in a state that the model knows and in"
