@@ -138,11 +138,11 @@ class HourAnomaly:
 
 
 class ClientFigure(NamedTuple):
-    """What the share of a client in one state varies by."""
+    """The variation of the share of a client in one state."""
 
     client: str
     readings: int
-    """of the client in the span"""
+    """readings of the client in the span"""
     angle: float
     """mean of its earlier shares, transformed; 0 to pi"""
     spread: float
@@ -157,7 +157,7 @@ class UnseenChange:
 
     client: str
     readings: int
-    """of the client in the span, as bins of six hours have it"""
+    """readings of the client in the span, as bins of six hours have it"""
     least: int
     """readings of these that must be in another state than usual to be listed for sure, whatever
     the states; above `readings` where no change of them would be"""
@@ -331,7 +331,7 @@ def find_anomalies(source: HistorySource, contract: Contract, model: str, span: 
 
 
 def unseen_changes(anomalies: Anomalies, chance: float) -> list[UnseenChange]:
-    """How small a change of the state of each client was not to be seen where what has a chance
+    """The smallest changes of the state of each client that are seen where what has a chance
     below `chance` is listed: the largest first."""
     if not anomalies.compared or chance <= 0.0:
         return []

@@ -86,7 +86,7 @@ def _lines(found: Sequence[Anomaly], line: Callable[[Anomaly], str], chance: flo
 
 
 def _unseen_lines(unseen: Sequence[UnseenChange]) -> list[str]:
-    """How small a change of the state of a client was not to be seen."""
+    """The smallest change of the state of a client that is seen."""
     if not unseen:
         return []
     clients = []

@@ -197,11 +197,11 @@ class UnusualHour:
 
 @reported
 class UnseenView:
-    """How small a change of the state of a client was not to be seen."""
+    """The smallest change of the state of a client that is seen."""
 
     client: str
     readings: Count
-    """of the client, in the bins of six hours that the span touches"""
+    """readings of the client, in the bins of six hours that the span touches"""
     least: Count
     """readings of these that must be in another state than usual to be listed for sure; above
     `readings` where no change of them would be"""
@@ -231,8 +231,8 @@ class AnomaliesView:
     states: Sequence[UnusualState]
     hours: Sequence[UnusualHour]
     unseen: Sequence[UnseenView]
-    """for each client, the largest first: less than that cannot be told from how much its earlier
-    spans vary, with the noise of private counts"""
+    """smallest changes that are seen, of each client, the largest first: less than that cannot be
+    told from how much its earlier spans vary, with the noise of private counts"""
 
 
 def anomalies_view(anomalies: Anomalies, chance: float) -> AnomaliesView:
