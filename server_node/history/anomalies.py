@@ -159,8 +159,8 @@ class UnseenChange:
     readings: int
     """readings of the client in the span, as bins of six hours have it"""
     least: int
-    """readings of these that must be in another state than usual to be listed for sure, whatever
-    the states; above `readings` where no change of them would be"""
+    """readings of these that must be counted in another state than usual to be listed, whatever the
+    states; above `readings` where no change of them would be"""
 
 
 Anomaly = TypeVar("Anomaly", ClientAnomaly, FeatureAnomaly, StateAnomaly, HourAnomaly)
@@ -304,10 +304,13 @@ def find_anomalies(source: HistorySource, contract: Contract, model: str, span: 
     states = _states(seen, titles)
     hours = _hours(seen, titles)
     clients = _client_readings(seen, numbers)
-    figures: list[ClientFigure] = []
-    in_states = _client_states(bins, numbers, titles, figures)
+    in_states = _client_states(bins, numbers, titles)
     features = _features(bins, contract, titles)
-    of_clients = [*clients, *(in_states or [])]
+    figures: list[ClientFigure] = []
+    of_clients = [*clients]
+    if in_states is not None:
+        of_states, figures = in_states
+        of_clients += of_states
     chances = [state.chance for state in states]
     chances += [hour.chance for hour in hours]
     chances += [client.chance for client in of_clients]
@@ -512,13 +515,10 @@ def _moved(wide: Span, span: Span, earlier: Span) -> Span:
 
 
 def _client_states(
-    bins: Sequence[Sequence[HistoryBin]],
-    names: Sequence[str],
-    titles: Titles,
-    figures: list[ClientFigure],
-) -> list[ClientAnomaly] | None:
-    """The share of each client in each state; None where its bins have no pairs. What these vary by
-    is added to `figures`."""
+    bins: Sequence[Sequence[HistoryBin]], names: Sequence[str], titles: Titles
+) -> tuple[list[ClientAnomaly], list[ClientFigure]] | None:
+    """The share of each client in each state, and what the shares vary by where enough earlier
+    spans have them; None where its bins have no pairs."""
     by_client: list[dict[int, Counter[int]]] = []
     for of_span in bins:
         counts: dict[int, Counter[int]] = {}
@@ -529,7 +529,8 @@ def _client_states(
             for client, identity, readings in cells_table(counted.cells).tolist():
                 counts.setdefault(client, Counter())[identity] += readings
         by_client.append(counts)
-    found = []
+    found: list[ClientAnomaly] = []
+    figures: list[ClientFigure] = []
     for client in sorted(by_client[0]):
         counts_of = [of_span.get(client, Counter()) for of_span in by_client]
         for number in _keys(counts_of):
@@ -544,7 +545,7 @@ def _client_states(
                     varies = _mean_and_spread(angles, variance_min)
                     readings = by_client[0][client].total()
                     figures.append(ClientFigure(name, readings, *varies, len(shares)))
-    return found
+    return found, figures
 
 
 FEATURE_READINGS_MIN: Final = 10

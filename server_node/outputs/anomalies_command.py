@@ -98,9 +98,8 @@ def _unseen_lines(unseen: Sequence[UnseenChange]) -> list[str]:
     if len(unseen) > UNSEEN_MAX:
         clients.append(f"{len(unseen) - UNSEEN_MAX:,} other clients: from fewer on")
     return [
-        "Readings of a client in another state than usual are listed for sure where they are many"
-        f" enough: {'; '.join(clients)}. Fewer cannot be told from how much its earlier spans vary,"
-        " with the noise of private counts."
+        "Readings of a client in another state than usual are listed where they are many enough:"
+        f" {'; '.join(clients)}. Fewer cannot be told from how much its earlier spans vary."
     ]
 
 

@@ -203,7 +203,7 @@ class UnseenView:
     readings: Count
     """readings of the client, in the bins of six hours that the span touches"""
     least: Count
-    """readings of these that must be in another state than usual to be listed for sure; above
+    """readings of these that must be counted in another state than usual to be listed; above
     `readings` where no change of them would be"""
 
 

@@ -58,7 +58,8 @@ export class UnusualSpan {
 
   // Of the client whose state is least certain.
   unseenWords({ client, readings, least }) {
-    const [name, all] = [this.titles.get(client) ?? client, plural(readings, "reading")];
+    const name = this.titles.get(client) ?? client;
+    const all = plural(readings, "reading");
     const many = least > readings ? `the ${all}` : `${least.toLocaleString("en-US")} of the ${all}`;
     return `A change of state of fewer than ${many} of ${name} may be missed, as earlier times vary so much; of other clients smaller ones are seen.`;
   }
