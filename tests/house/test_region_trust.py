@@ -47,8 +47,7 @@ def copy_of(folder: Path, name: str, region: str, *changes: tuple[str, str]) -> 
 
 
 def run_to_end(nodes: Sequence[RegionNodes | ServerNode]) -> None:
-    # Each takes its step, whatever the others did.
-    while any([node.step() for node in nodes]):  # noqa: C419 - see above
+    while any([node.step() for node in nodes]):  # noqa: C419 - each takes its step
         pass
 
 
