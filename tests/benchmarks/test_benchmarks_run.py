@@ -27,7 +27,7 @@ from benchmarks.states_peers import label
 from shoal.kernels.compiled import CompiledKernels
 from tests.conftest import without
 
-PARTS = {"history.memory", "privacy.central", "steadiness.picture"}
+PARTS = {"history.memory", "privacy.central", "states_peer_process", "steadiness.picture"}
 """programs that a benchmark starts, or that draw its result"""
 HERE = Path(__file__).parent.parent.parent
 KAFKAS_OWN = tuple(
