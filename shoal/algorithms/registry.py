@@ -29,7 +29,7 @@ def _is_algorithm(found: Any) -> TypeGuard[Algorithm]:
         return True
     # What is an algorithm in rounds has loaded this already. A process of streaming models, such as
     # a small client, goes without: six modules.
-    from shoal.algorithms.rounds.base import RoundsAlgorithm  # noqa: PLC0415 - loaded only for rounds
+    from shoal.algorithms.rounds.base import RoundsAlgorithm  # noqa: PLC0415 - for rounds only
 
     return isinstance(found, RoundsAlgorithm)
 

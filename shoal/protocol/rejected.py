@@ -29,7 +29,8 @@ REASONS: Final[Mapping[str, str]] = {
     "sequence": "has an impossible sequence number",
     "client": "is of a client that is not among `[server] clients`, or of a region not among "
     "`regions`",
-    "quota": "is beyond what one client, or all clients, may send or have kept",
+    "quota": "is beyond what one client, or all clients, may send or have kept, or beyond the "
+    "requests of a type for one model, or for none",
     "conflict": "has the sequence number of another update of this client",
     "repeated": "is a request that has been taken before, or was made before one that has been "
     "taken",

@@ -245,9 +245,17 @@ def test_spans_are_those_asked_for_and_such_that_cannot_be_are_refused(file: Pat
     ):
         with pytest.raises(SettingsError, match=r"empty|overlap"):
             spans_of(reader, model, after, before)
-    empty = reader_of(write_federation(a_folder(file.parent)), [])
+    config = load_config(write_federation(a_folder(file.parent)))
+    path = config.server.folder / HISTORY_FILE
+    path.parent.mkdir(parents=True)
+    with (
+        closing(open_log(config.log)) as log,
+        closing(HistoryStore(config.resolved, path)) as store,
+    ):
+        ensure_topics(log, config.contract, config.log)
+        store.catch_up(log)
     with pytest.raises(SettingsError, match="has no history yet"):
-        spans_of(empty, model)
+        spans_of(HistoryReader(path), model)
 
 
 def test_with_few_bins_only_what_is_new_or_gone_is_said(file: Path) -> None:
