@@ -682,7 +682,7 @@ def main(  # noqa: PLR0913, PLR0917 - the options of a command
     if parts and (out / "states.json").exists():
         known = json.loads((out / "states.json").read_text(encoding="utf-8"))
         result |= known
-    result |= {"made_by": made_by, "machine": machine}
+    result |= {"made_by": known.get("made_by", made_by), "machine": machine}
     when: dict[str, str] = dict(result.get("when", {}))
     result["when"] = when
     choice = Choice(quick, every, data, sensors, peers, peer_names, known)
