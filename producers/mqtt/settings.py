@@ -76,7 +76,7 @@ class MqttSettings(SourceSettings):
     client_id: str = Field(
         default="",
         max_length=128,
-        description="of the session; none: `shoal-`federation`-`client, `shoal-`federation for"
+        description="of the session; none: `shoal-FEDERATION-CLIENT`, or `shoal-FEDERATION` for"
         " several clients; `{client}`: its name",
     )
     # 2**32 - 1 would be a session without an end (MQTT 5, 3.1.2.11.2), for which a broker collects

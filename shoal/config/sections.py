@@ -65,7 +65,7 @@ class ClientSettings(Settings):
         gt=0,
         le=0.9999,
         description="count labelled readings of this novelty or more as novel; of a steady "
-        "stream about 1 minus it are",
+        "stream a share of about 1 minus this number is novel",
     )
     novel_streak: int = Field(
         default=10,
@@ -93,8 +93,8 @@ class ClientSettings(Settings):
         ge=0,
         le=30,
         description="false alarms in a month, on average, of the site event `new_here`: the client "
-        "is in a cluster in which it has (almost) never been; it takes 30 / e days over this "
-        "number until the first is possible, 11 at 1; 0: none, and below 0.1 as 0.1",
+        "is in a cluster in which it has (almost) never been; the first is possible after 30 / e "
+        "days divided by this number, 11 days at 1; 0: none, and below 0.1 as 0.1",
     )
     state_changed_windows: float = Field(
         default=2.0,
@@ -483,7 +483,7 @@ class ReplicaSettings(Settings):
         ge=1,
         le=300,
         description="a replica that was silent for so long has its regions taken over; at least "
-        "what the brokers allow (`group.min.session.timeout.ms`, 6 by default)",
+        "what the brokers allow (`group.min.session.timeout.ms`, 6 s by default)",
     )
     metrics_port: int = Field(
         default=0, ge=0, le=65535, description="port of /metrics and /livez of a replica; 0: none"

@@ -326,8 +326,8 @@ class HostSettings(Settings):
     number: int = Field(
         default=0,
         ge=0,
-        description="number of this host among them, from 0: it reads the partitions whose number, "
-        "divided by `hosts`, leaves this one",
+        description="number of this host among them, from 0: it reads the partitions whose number "
+        "modulo `hosts` is this one",
     )
     idle_days: float = Field(
         default=0.0,

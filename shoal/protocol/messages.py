@@ -209,7 +209,7 @@ class OperatorRequest(ModelMessage):
     BYTES_MAX: ClassVar[int] = REQUEST_BYTES_MAX
 
     made_at: float = field(kw_only=True)
-    """seconds since 1970; only one made after all others about the same (client, cluster) is taken
+    """seconds since 1970; only one made after all others about the same client or cluster is taken
     """
 
     @property

@@ -226,9 +226,9 @@ class ServerMetrics(ProcessMetrics):
     """The metrics of the server."""
 
     READINGS = (
-        "Readings behind updates of streaming models (places, rejected ones too, of models that "
-        "count these) by result: learned; repeated (behind updates that were published twice and "
-        "dropped, or read again after an error)"
+        "Readings behind updates of streaming models by result: learned; repeated (behind updates "
+        "that were published twice and dropped, or read again after an error). Of models that "
+        "learn from counts, rejected readings are among them"
     )
 
     def __init__(self) -> None:
