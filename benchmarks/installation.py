@@ -58,6 +58,11 @@ def copy_sources(source: Path, folder: Path) -> Path:
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(source / name, folder)
     project = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))
+    data_files = project["tool"]["setuptools"]["data-files"].values()
+    for names_of_folder in data_files:
+        for name in names_of_folder:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source / name, folder / name)
     built = project["tool"]["setuptools"]
     names = {package.partition(".")[0] for package in built["packages"]}
     names.update(built["package-dir"].values())
