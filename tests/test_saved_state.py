@@ -102,11 +102,11 @@ def test_a_state_has_each_of_its_fields_in_their_order_and_they_do_not_change() 
     given = dict(reversed(vars(whole()).items()))
     assert list(vars(Whole4(**given))) == [field.name for field in fields(Whole4)]
     with pytest.raises(TypeError, match="Part needs a value of mass"):
-        Part(place=np.zeros(1))  # type: ignore[call-arg]  # this is what is tested
+        Part(place=np.zeros(1))  # type: ignore[call-arg]  # one is missing
     with pytest.raises(TypeError, match="Part has no fields weight"):
-        Part(place=np.zeros(1), mass=0.0, weight=1.0)  # type: ignore[call-arg]  # the same
+        Part(place=np.zeros(1), mass=0.0, weight=1.0)  # type: ignore[call-arg]  # one too many
     with pytest.raises(FrozenInstanceError):
-        part().mass = 1.0  # type: ignore[misc]  # the same
+        part().mass = 1.0  # type: ignore[misc]  # states do not change
     # Functions of its own would take most of the memory of a class.
     assert not {"__init__", "__eq__", "__repr__", "__setattr__"} & vars(Whole4).keys()
 
