@@ -372,13 +372,21 @@ def test_models_go_on_while_the_history_is_made_again_and_nothing_shows_a_part_o
         if name == "disturbed":
             path = site.folder / HISTORY_FILE
             path.write_bytes(b"not a database, and longer than a header of one would be" * 40)
-            _learn_beside_the_history(site, later)
+            with monkeypatch.context() as during:
+                during.setattr(HistoryStore, "bins_at", _whole_bins_at)
+                _learn_beside_the_history(site, later)
         models = site.run()
         found.append(([bins_of(site, width) for width in BINS_KEPT], models))
     undisturbed, disturbed = found
     assert all(undisturbed[0])
     assert [_counts(bins) for bins in disturbed[0]] == [_counts(bins) for bins in undisturbed[0]]
     assert disturbed[1] == undisturbed[1]
+
+
+def _whole_bins_at(store: HistoryStore, *_: Any) -> list[HistoryBin]:
+    """In place of the reads by which events of shares, and times of clusters, are found."""
+    assert store.whole, "nothing is found in a part"
+    return []
 
 
 def _learn_beside_the_history(site: ServerFixture, later: Sequence[Update]) -> None:
@@ -398,6 +406,14 @@ def _learn_beside_the_history(site: ServerFixture, later: Sequence[Update]) -> N
                 reader.bins("clusters", FINE_S, *EVER)
     assert shares == sorted(set(shares)), "each goes on where the one before was killed"
     assert shares[-1] < 1.0
+
+
+def test_before_a_new_history_has_looked_into_the_log_it_is_not_said_to_be_empty(
+    tmp_path: Path,
+) -> None:
+    HistoryStore(resolve(plant()), tmp_path / HISTORY_FILE).close()
+    with pytest.raises(LogUnavailable, match="0% of which has been read"):
+        HistoryReader(tmp_path / HISTORY_FILE).extent("clusters", FINE_S)
 
 
 def _counts(bins: Sequence[HistoryBin]) -> list[HistoryBin]:
