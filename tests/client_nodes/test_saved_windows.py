@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from shoal.errors import InvalidState
+from shoal.protocol.codec import StoredPart
 from tests.client_nodes.site import Site
 from tests.counted_contract import COUNTED, agreed
 
@@ -40,3 +41,16 @@ def test_an_open_window_that_no_readings_have_made_is_refused(name: str, tmp_pat
         windows.restore(state)
         with pytest.raises(InvalidState):
             windows.restore({**state, **DAMAGED[name]})
+
+
+def test_where_no_model_counts_the_state_is_one_part_that_a_checkpoint_stores_once(
+    tmp_path: Path,
+) -> None:
+    site = Site(tmp_path)
+    site.add_readings(np.full((2, 2), 0.5))
+    with site.node() as node:
+        before = node._windows.state()
+        assert isinstance(before, StoredPart)
+        while node.step():
+            pass
+        assert node._windows.state() is before
