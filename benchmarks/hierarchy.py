@@ -28,7 +28,7 @@ import numpy as np
 from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import out_option, quick_option, table, write
+from benchmarks.results import folder_option, out_option, quick_option, table, write
 from shoal.algorithms.fcac import FCAC, NODES_MAX
 from shoal.algorithms.fcac.ca_plus import FcacAggregator
 from shoal.algorithms.streaming import Contribution, ServerHalf
@@ -162,12 +162,7 @@ def _key(contribution: Contribution) -> bytes:
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    required=True,
-    help="Folder of the data sets, NAME.csv.gz.",
-)
+@folder_option("--data", "Folder of the data sets, NAME.csv.gz.", required=True)
 @click.option("--seeds", default=SEEDS, show_default=True, help="Runs of each federation.")
 @quick_option("One stream and two seeds")
 @out_option("hierarchy")

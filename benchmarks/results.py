@@ -24,13 +24,22 @@ def out_option(name: str) -> Callable[[Command], Command]:
     )
 
 
-data_option = click.option(
-    "--data",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    required=True,
-    help="The folder of data sets.",
-)
+def folder_option(
+    name: str, content: str, *, required: bool = False, envvar: str | None = None
+) -> Callable[[Command], Command]:
+    """An option that names a folder which is there, and what it holds."""
+    folder = click.Path(path_type=Path, exists=True, file_okay=False)
+    return click.option(name, type=folder, help=content, required=required, envvar=envvar)
+
+
+data_option = folder_option("--data", "The folder of data sets.", required=True)
 """the option of a benchmark that measures on sensor files only"""
+streams_option = folder_option(
+    "--data",
+    "Folder of NAME.csv.gz files for the real streams (or SHOAL_DATA); without it there are none.",
+    envvar="SHOAL_DATA",
+)
+"""the option of a benchmark that measures on made streams, and on real ones where they are"""
 
 
 def quick_option(what: str) -> Callable[[Command], Command]:

@@ -12,7 +12,7 @@ import click
 import numpy as np
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import out_option, quick_option, table, write
+from benchmarks.results import folder_option, out_option, quick_option, table, write
 from benchmarks.states_streams import CLIENTS, FEATURES, NULLS, autoregressive, dwells, levels, null
 from benchmarks.steadiness.sensors import SENSORS, read
 from shoal.algorithms.states.client_half import StatesClient
@@ -356,11 +356,7 @@ def markdown(result: dict[str, Any]) -> str:
 
 @click.command(context_settings={"max_content_width": 100})
 @quick_option("One seed and one sensor at most")
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Folder of data sets.",
-)
+@folder_option("--data", "Folder of data sets.")
 @click.option(
     "--seed",
     "seeds",

@@ -26,7 +26,7 @@ from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # it has no types
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import out_option, quick_option, table, write
+from benchmarks.results import folder_option, out_option, quick_option, table, write
 from benchmarks.states_ablation import (
     Stream,
     ablation_page,
@@ -619,20 +619,11 @@ class Choice(NamedTuple):
     type=click.IntRange(1),
     help="Of the public series only every so-many-th.",
 )
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Folder with tssb.npz and skab.npz.",
-)
-@click.option(
-    "--sensors",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Folder of sensor files.",
-)
-@click.option(
+@folder_option("--data", "Folder with tssb.npz and skab.npz.")
+@folder_option("--sensors", "Folder of sensor files.")
+@folder_option(
     "--peers",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Folder that claspy, hmmlearn and ruptures are installed in: make .venv/states-peers.",
+    "Folder that claspy, hmmlearn and ruptures are installed in: make .venv/states-peers.",
 )
 @click.option(
     "--peer",

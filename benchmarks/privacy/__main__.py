@@ -31,7 +31,7 @@ from benchmarks.privacy.learners import (
 )
 from benchmarks.privacy.page import markdown
 from benchmarks.privacy.sensors import sensors
-from benchmarks.results import out_option, quick_option, write
+from benchmarks.results import out_option, quick_option, streams_option, write
 
 CHOOSING = (100, 101, 102, 103, 104, 105, 106, 107, 108)
 """seeds on which options and rules were chosen"""
@@ -49,15 +49,7 @@ QUICK = ("blobs d=2", "moons d=2")
 )
 @click.option("--ours", "ours_alone", is_flag=True, help="Private counts alone, without the peers.")
 @click.option("--stream", "wanted", multiple=True, help="Only streams whose name contains this.")
-@click.option(
-    "--data",
-    envvar="SHOAL_DATA",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help=(
-        "Folder of NAME.csv.gz files for the real streams (or SHOAL_DATA); without it there are"
-        " none."
-    ),
-)
+@streams_option
 @click.option(
     "--diffprivlib",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),

@@ -25,7 +25,7 @@ from benchmarks.machine import facts, one_line
 from benchmarks.privacy.families import CLIENTS, READINGS, rotated_gaussians
 from benchmarks.privacy.page import numbers, streams_table
 from benchmarks.privacy.sensors import STEPS, sensors
-from benchmarks.results import out_option, quick_option, table, write
+from benchmarks.results import out_option, quick_option, streams_option, table, write
 from benchmarks.steadiness.streams import centres_apart
 from shoal.estimators.cluster_tree import ClusterTree
 from shoal.estimators.density_tree import DensityTree
@@ -235,15 +235,7 @@ def _mean_and_least(cells: list[dict[str, Any]]) -> str:
 @click.command(context_settings={"max_content_width": 100})
 @quick_option("One short stream of each part")
 @click.option("--choosing", is_flag=True, help="The seeds on which was chosen, not those reported.")
-@click.option(
-    "--data",
-    envvar="SHOAL_DATA",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help=(
-        "Folder of NAME.csv.gz files for the real streams (or SHOAL_DATA); without it there are"
-        " none."
-    ),
-)
+@streams_option
 @out_option("density_tree")
 def main(quick: bool, choosing: bool, data: Path | None, out: Path) -> None:
     """Measure what density_tree finds beyond separate blobs."""

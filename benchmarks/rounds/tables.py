@@ -22,7 +22,7 @@ from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # it has no types
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import out_option, quick_option, table, write
+from benchmarks.results import folder_option, out_option, quick_option, table, write
 from benchmarks.steadiness.sensors import Table, read
 from shoal.algorithms.rounds.kfed import KFED
 from shoal.estimators.federated import FederatedKMeans
@@ -266,11 +266,7 @@ def markdown(result: dict[str, Any]) -> str:
 
 @click.command(context_settings={"max_content_width": 100})
 @quick_option("One small table")
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Folder of NAME.csv.gz files, for the tables that nothing was chosen on.",
-)
+@folder_option("--data", "Folder of NAME.csv.gz files, for the tables that nothing was chosen on.")
 @out_option("rounds_tables")
 def main(quick: bool, data: Path | None, out: Path) -> None:
     """Measure defaults of algorithms in rounds on labelled tables."""

@@ -14,7 +14,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # it has no types
 
 from benchmarks.machine import facts, one_line
-from benchmarks.results import out_option, quick_option, table, write
+from benchmarks.results import folder_option, out_option, quick_option, table, write
 from benchmarks.steadiness import speed
 from benchmarks.steadiness.judge import STEP_ROWS, WARM_ROWS, Verdict, judge
 from benchmarks.steadiness.learners import OURS, PEERS, Peer
@@ -47,10 +47,8 @@ QUICK = ("blobs K=5 d=2", "births")
     ),
 )
 @click.option("--stream", "wanted", multiple=True, help="Only streams whose name contains this.")
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Folder of NAME.csv.gz files for the real streams; without it there are none.",
+@folder_option(
+    "--data", "Folder of NAME.csv.gz files for the real streams; without it there are none."
 )
 @out_option("steadiness")
 def main(

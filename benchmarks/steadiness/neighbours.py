@@ -11,7 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.model_selection import cross_val_predict
 from sklearn.neighbors import KNeighborsClassifier
 
-from benchmarks.results import table
+from benchmarks.results import folder_option, table
 from benchmarks.steadiness.sensors import Table, read
 from shoal.kernels.arrays import Floats, Ints
 
@@ -42,12 +42,7 @@ def known_by_neighbours(rows: Floats, classes: Ints) -> tuple[float, float, floa
 
 
 @click.command()
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    required=True,
-    help="Folder of NAME.csv.gz files.",
-)
+@folder_option("--data", "Folder of NAME.csv.gz files.", required=True)
 def main(data: Path) -> None:
     """Print how well the ten nearest rows know the class of a row, for some tables of the FCAC
     paper."""

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.metrics import adjusted_rand_score
 
-from benchmarks.results import table
+from benchmarks.results import folder_option, table
 from benchmarks.steadiness.field_streams import Drawn, bursts, three_rings
 from benchmarks.steadiness.sensors import Table, read
 from shoal.estimators.cluster_tree import ClusterTree
@@ -125,11 +125,7 @@ def of_stream(rows: Floats, truth: Ints) -> tuple[float, float, int]:
 
 
 @click.command()
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Folder of NAME.csv.gz files, for more tables.",
-)
+@folder_option("--data", "Folder of NAME.csv.gz files, for more tables.")
 def main(data: Path | None) -> None:
     """Print the agreement with the classes of tables, by `fit` and in portions, with that of the
     models of their halves, and with the truth of four difficulties."""
