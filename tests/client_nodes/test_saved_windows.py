@@ -54,3 +54,5 @@ def test_where_no_model_counts_the_state_is_one_part_that_a_checkpoint_stores_on
         while node.step():
             pass
         assert node._windows.state() is before
+        node._windows.restore({**before.value, "closed": 2})
+        assert node._windows.state().value["closed"] == 2
