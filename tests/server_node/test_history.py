@@ -620,7 +620,7 @@ def test_a_full_disk_is_no_damage(tmp_path: Path) -> None:
     assert not (tmp_path / DAMAGED_FILE).exists()
 
 
-def _impatient_site(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ServerFixture:
+def _site_that_does_not_wait(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ServerFixture:
     """One with two bins whose server does not wait for a file that another process holds."""
     monkeypatch.setattr(history_store, "WAIT_S", 0.0)
     site = site_in(folder)
@@ -633,7 +633,7 @@ def test_models_do_not_wait_for_a_history_that_another_process_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What can be made again stops nothing: the history is in memory until the file is free."""
-    site = _impatient_site(tmp_path, monkeypatch)
+    site = _site_that_does_not_wait(tmp_path, monkeypatch)
     before = bins_of(site)
     assert len(before) == 2
     with closing(sqlite3.connect(tmp_path / HISTORY_FILE, isolation_level=None)) as other:
@@ -666,7 +666,7 @@ def test_models_do_not_wait_for_a_history_that_another_process_holds(
 def test_a_server_starts_while_another_process_holds_its_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    site = _impatient_site(tmp_path, monkeypatch)
+    site = _site_that_does_not_wait(tmp_path, monkeypatch)
     before = bins_of(site)
     with closing(sqlite3.connect(tmp_path / HISTORY_FILE, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
