@@ -99,7 +99,7 @@ def check(
         checked = _as_values(contract, upstream, costs)
         if with_log:
             checked["states"] = states
-        checked |= config.model_dump(mode="json")
+        checked |= config.as_json()
         click.echo(json.dumps(checked, indent=2, ensure_ascii=False))
         return
     lines = _contract_lines(contract, everything)

@@ -350,14 +350,14 @@ class Config(Settings):
     """A whole file: the contract and the settings of the processes that read it."""
 
     contract: Contract
-    log: SerializeAsAny[LogSettings] = LogSettings()
-    client: ClientSettings = ClientSettings()
-    readings: SerializeAsAny[ReadingsSettings] = ReadingsSettings()
-    host: SerializeAsAny[HostSettings] = HostSettings()
-    server: ServerSettings = ServerSettings()
-    replica: ReplicaSettings = ReplicaSettings()
-    upstream: UpstreamSettings = UpstreamSettings()
-    events: EventSettings = EventSettings()
+    log: SerializeAsAny[LogSettings] = Field(default_factory=LogSettings)
+    client: ClientSettings = Field(default_factory=ClientSettings)
+    readings: SerializeAsAny[ReadingsSettings] = Field(default_factory=ReadingsSettings)
+    host: SerializeAsAny[HostSettings] = Field(default_factory=HostSettings)
+    server: ServerSettings = Field(default_factory=ServerSettings)
+    replica: ReplicaSettings = Field(default_factory=ReplicaSettings)
+    upstream: UpstreamSettings = Field(default_factory=UpstreamSettings)
+    events: EventSettings = Field(default_factory=EventSettings)
     sources: dict[str, SerializeAsAny[SourceSettings]] = Field(default_factory=dict)
     """source -> its section, for the sources that the file or the environment configures"""
     sinks: dict[str, SerializeAsAny[SinkSettings]] = Field(default_factory=dict)
@@ -385,6 +385,21 @@ class Config(Settings):
         broker has them."""
         return self.readings.folder or self.client.folder
 
+    def as_json(self) -> dict[str, Any]:
+        """Every section as JSON writes it.
+
+        `model_dump` serializes a section only if it was checked, and `load_config` does not check
+        those that the file leaves out; the section itself can be serialized in any case.
+        """
+        sections: dict[str, Any] = {}
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if isinstance(value, dict):
+                sections[name] = {key: part.model_dump(mode="json") for key, part in value.items()}
+            else:
+                sections[name] = value.model_dump(mode="json")
+        return sections
+
     def source(self, name: str) -> SourceSettings:
         """The section of a source, with the defaults when there is none. Raises `SettingsError` for
         no such source."""
@@ -410,7 +425,8 @@ def load_config(path: Path) -> Config:
         _check_separate("host", host.address, log, path)
         _check_one_log(readings, path)
     own_events, sink_tables = _split_events(tables)
-    return Config(
+    # Each section is checked, so the whole is not checked again.
+    return Config.model_construct(
         contract=contract,
         log=log,
         client=client,
@@ -507,6 +523,10 @@ def _section(form: type[Section], tables: Mapping[str, object], name: str, path:
     if not isinstance(written, dict):
         raise SettingsError(f"{path}: [{name}] is not a table")
     from_environment = environment_settings(os.environ, name, form)
+    if not written and not from_environment:
+        # Defaults need no check, and what checks a section takes memory and time to make: half a
+        # megabyte in a client for sections that it has no use for.
+        return resolve_paths(form.model_construct(), path)
     source = f"{path}: [{name}]"
     if from_environment:
         source += f" and {variable_prefix(name)}..."

@@ -9,8 +9,21 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from shoal.config.sections import ClientSettings, ServerSettings
-from shoal.config.settings import SECTIONS, Config, LogSettings, ReadingsSettings, load_config
+from shoal.config.sections import (
+    ClientSettings,
+    EventSettings,
+    ReplicaSettings,
+    ServerSettings,
+    UpstreamSettings,
+)
+from shoal.config.settings import (
+    SECTIONS,
+    Config,
+    HostSettings,
+    LogSettings,
+    ReadingsSettings,
+    load_config,
+)
 from shoal.errors import SettingsError
 from shoal.producers.mqtt.settings import MqttSettings, mqtt_settings
 from shoal.transports.kafka.settings import KafkaSettings
@@ -194,13 +207,26 @@ def test_an_error_in_the_contract_comes_first(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "form",
-    [LogSettings, ClientSettings, ReadingsSettings, ServerSettings, MqttSettings, KafkaSettings],
+    [
+        LogSettings,
+        ClientSettings,
+        ReadingsSettings,
+        HostSettings,
+        ServerSettings,
+        ReplicaSettings,
+        UpstreamSettings,
+        EventSettings,
+        MqttSettings,
+        KafkaSettings,
+    ],
 )
 def test_every_setting_has_a_description_and_a_default_in_its_range(form: type[BaseModel]) -> None:
     for name, field in form.model_fields.items():
         assert not field.is_required(), name
         assert field.description, name
     form.model_validate(form().model_dump())
+    # A section that a file leaves out is made without a check.
+    assert form.model_construct() == form()
 
 
 def test_whole_seconds_may_be_written_as_integers(tmp_path: Path) -> None:
