@@ -205,12 +205,14 @@ class Chaos:
 
     def replace_server(self) -> str:
         """A server in another folder takes over; the one before ends by itself."""
+        self._wait_until_served()
         before = self._take_over()
         assert before.wait() == REJECTED, before.log_text()
         return self._name(SERVER)
 
     def replace_paused_server(self) -> str:
         """The same while the one before is paused: it must not go on as if nothing had happened."""
+        self._wait_until_served()
         self._pause_server_outside_transactions()
         before = self._take_over()
         before.send(signal.SIGCONT)
@@ -297,6 +299,12 @@ class Chaos:
             lambda: (self.config.server.folder / "checkpoint.db").exists() or not server.running()
         )
         return before
+
+    def _wait_until_served(self) -> None:
+        """Wait until the server has the lease. Of two that take it at the same moment, as one that
+        was just started and one that takes over may, either can keep it."""
+        server = self.processes[SERVER]
+        wait_until(lambda: "lease_acquired" in server.own_log_text() or not server.running())
 
     def _pause_server_outside_transactions(self) -> None:
         """SIGSTOP for the server, while it does not hold the lock of the embedded log.

@@ -28,11 +28,17 @@ class Process:
         self.arguments = arguments
         self._log = log
         log.touch()
+        self._log_begins = log.stat().st_size
+        """of this process, in what those before it wrote"""
         self._process = nodes().start(arguments, Path(os.devnull), log, log.parent)
 
     def log_text(self) -> str:
         """Everything that this process and those restarted before it wrote to standard error."""
         return self._log.read_text(encoding="utf-8")
+
+    def own_log_text(self) -> str:
+        """What this process wrote to standard error."""
+        return self._log.read_bytes()[self._log_begins :].decode()
 
     def state_text(self) -> str:
         """The command, whether it is running or its exit code, and the end of its log."""
