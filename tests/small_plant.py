@@ -46,6 +46,15 @@ def unit_rows(n: int, seed: int = 0) -> NDArray[np.float64]:
     return np.clip(heaps[rng.integers(0, 3, n)] + rng.normal(0, 0.04, (n, 2)), 0.0, 1.0)
 
 
+def nodes_at(weight: NDArray[np.float64], count: NDArray[np.int64] | None = None) -> Arrays:
+    """An fcac update of new nodes at `weight` (n, d), each of which has won `count` (n,) readings,
+    or one."""
+    won = np.ones(len(weight), dtype=np.int32)
+    if count is not None:
+        won = count.astype(np.int32)
+    return {"weight": weight, "count": won, "won": won}
+
+
 def an_update(
     contract: Contract, client: str = "attic", sequence: int = 1, rows: int = 40, **other: Any
 ) -> Update:

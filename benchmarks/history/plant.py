@@ -109,7 +109,11 @@ class Plant:
             sequence=sequence,
             readings=READINGS,
             privacy=self._statement,
-            arrays={"weight": places, "count": counts.astype(np.int64)},
+            arrays={
+                "weight": places,
+                "count": counts.astype(np.int32),
+                "won": counts.astype(np.int32),
+            },
             made_at=self.now,
             newest_reading_at=self.now,
         )

@@ -61,7 +61,8 @@ def run(share_max: float, seed: int, updates: int, attacked: bool) -> tuple[floa
             ends = CLUSTERS[[number % 5, number % 5 + 1]]
             place = rng.uniform(0, 1, (BRIDGE_NODES, 1))
             bridge = ends[0] + place * (ends[1] - ends[0]) + rng.normal(0, 0.005, (BRIDGE_NODES, 2))
-            nodes = {"weight": bridge, "count": np.full(BRIDGE_NODES, 5, dtype=np.int64)}
+            count = np.full(BRIDGE_NODES, 5)
+            nodes = {"weight": bridge, "count": count, "won": count}
             server.absorb(
                 [Contribution("stranger", number + 1, nodes)], f"{number} stranger".encode()
             )

@@ -148,8 +148,11 @@ def honest_rows(
 
 def claimed(algorithm: StreamingAlgorithm, arrays: Arrays) -> Arrays:
     """The same message, as if it were from `CLAIM` times the readings."""
-    counts = algorithm.new_readings or "count"
-    return {**arrays, counts: arrays[counts] * CLAIM}
+    more = dict(arrays)
+    # A node of fcac has a count of all its readings as well, which is no less than the new ones.
+    for counts in {algorithm.new_readings or "count", "count"} & more.keys():
+        more[counts] = arrays[counts] * CLAIM
+    return more
 
 
 def measured_attacks(seeds: Sequence[int], updates: int) -> list[dict[str, Any]]:
@@ -228,6 +231,7 @@ def with_bridges(sent: Sequence[Contribution], seed: int, from_half: bool) -> li
         nodes = {
             "weight": weight + generator.normal(0, 0.005, weight.shape),
             "count": np.full(BRIDGE_NODES, 5),
+            "won": np.full(BRIDGE_NODES, 5),
         }
         place = len(sent) // 2 + number * (len(sent) // 20 + 1) if from_half else len(mixed)
         mixed.insert(place, Contribution("stranger", number + 1, nodes))

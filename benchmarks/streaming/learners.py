@@ -77,7 +77,7 @@ class Server:
 
     def prepare(self, batch: Batch) -> Any:
         self._absorbed += 1
-        arrays = {"weight": batch.rows, "count": batch.counts}
+        arrays = {"weight": batch.rows, "count": batch.counts, "won": batch.counts}
         return Contribution("any", self._absorbed, arrays), self._absorbed.to_bytes(8, "little")
 
     def learn(self, prepared: Any) -> None:

@@ -134,8 +134,8 @@ class Cluster:
     """time until which it raises no alerts, seconds since 1970"""
     share: Share | None
     """part of the readings counted (`Counted`) that fell to it, by the first snapshot that had
-    learnt from them; of density_tree with those that came before the cluster was found. Null where
-    no history is kept"""
+    learnt from them; of density_tree and fcac with those that came before the cluster was found.
+    Null where no history is kept"""
     now_share: Share | None
     """part of the readings of the newest hour of the history, by their times, that fell to it;
     null where no history is kept"""
@@ -143,7 +143,7 @@ class Cluster:
     """part of the recent readings of all clusters; a reading counts less the more came after it.
     Each step of the model adds the shares of what it learnt, which fade to 1/e in 2,000 readings.
     An algorithm that counts recent readings itself gives the shares of those: of the newest 500 or
-    so (cluster_tree) or 4,000 (density_tree), however many a step has learnt"""
+    so (cluster_tree, fcac) or 4,000 (density_tree), however many a step has learnt"""
     dwell: float | None
     """mean dwell of a cluster that is a state: readings of a client that fall to it one after the
     other, on average; null for others and while there is one"""

@@ -82,6 +82,8 @@ FORMATS: Final = {
     ),
     "Parts of these states": (
         Format("fcac: nodes", "shoal.algorithms.fcac.art_network:NetworkState.version"),
+        Format("fcac: client", "shoal.algorithms.fcac.ca_plus:CAPlusState.version"),
+        Format("fcac: server", "shoal.algorithms.fcac.caefc:CaefcState.version"),
         Format("fcac: sums of a region", "shoal.algorithms.fcac.ca_plus:AggregatorState.version"),
         Format(
             "cluster_tree: client",

@@ -33,7 +33,8 @@ class FcacFederation(StreamingFederation):
         if half.n_buffered == 1:
             # CA+ cannot compute a bandwidth from a single row; the node that it would become is the
             # row itself.
-            return {"weight": rows, "count": np.ones(1, dtype=np.int64)}
+            counts = np.ones(1, dtype=np.int32)
+            return {"weight": rows, "count": counts, "won": counts}
         half.flush()
         return half.contribute()
 

@@ -308,7 +308,11 @@ class Update(ModelMessage):
     ...     readings=2,
     ...     privacy={"mode": "off"},
     ...     made_at=0.0,
-    ...     arrays={"weight": np.array([[0.2, 0.7]]), "count": np.array([2])},
+    ...     arrays={
+    ...         "weight": np.array([[0.2, 0.7]]),
+    ...         "count": np.array([2], np.int32),
+    ...         "won": np.array([2], np.int32),
+    ...     },
     ... )
     >>> shoal.Update.decode(update.encode(), update.headers()).arrays["weight"]
     array([[0.2, 0.7]])

@@ -26,6 +26,7 @@ from shoal.errors import InvalidData, InvalidState
 from shoal.privacy.count_noise import count_noise
 from shoal.protocol.codec import pack
 from tests.algorithms.test_density_tree import CORNERS, blobs
+from tests.small_plant import nodes_at
 
 WINDOW = 100
 EPOCH_WINDOWS = 20
@@ -355,7 +356,7 @@ def test_parts_of_another_number_of_nodes_are_refused(parts: list[int]) -> None:
 def test_a_contribution_of_fcac_has_no_more_nodes_than_the_receiver_accepts() -> None:
     assert FCAC.aggregation is not None
     aggregator = FCAC.aggregation.aggregator({"nodes_max": 20}, 3)
-    arrays = {"weight": np.zeros((12, 3)), "count": np.ones(12, dtype=np.int64)}
+    arrays = nodes_at(np.zeros((12, 3)))
     assert aggregator.has_room(arrays, WINDOW)
     aggregator.add(arrays, WINDOW)
     assert not aggregator.has_room(arrays, WINDOW)

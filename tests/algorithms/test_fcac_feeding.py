@@ -17,6 +17,7 @@ from shoal.algorithms.fcac.caefc import (
     upper_quartile,
 )
 from shoal.algorithms.streaming import Contribution
+from tests.small_plant import nodes_at
 
 
 def as_they_are(_: str, n: int) -> NDArray[np.int64]:
@@ -80,7 +81,7 @@ def test_another_key_is_another_order_and_nothing_else() -> None:
         Contribution(
             name,
             1,
-            {"weight": generator.random((40, 2)), "count": generator.integers(1, 9, size=40)},
+            nodes_at(generator.random((40, 2)), generator.integers(1, 9, size=40)),
         )
         for name in ("a", "b")
     ]
@@ -101,7 +102,7 @@ def test_contributions_are_learnt_in_the_order_given() -> None:
         Contribution(
             name,
             1,
-            {"weight": generator.random((30, 2)), "count": generator.integers(1, 9, size=30)},
+            nodes_at(generator.random((30, 2)), generator.integers(1, 9, size=30)),
         )
         for name in ("a", "b")
     ]

@@ -295,6 +295,8 @@ def test_a_client_contributes_each_change_once() -> None:
     update = client.contribute()
     touched = set(client.recent_ids()[:3].tolist())
     assert 1 <= len(update["weight"]) <= 3
+    assert update["won"].sum() == 3
+    assert (update["won"] <= update["count"]).all()
     for weight in update["weight"]:
         (node,) = np.flatnonzero((client.weights == weight).all(axis=1))
         assert client.node_ids[node] in touched
@@ -303,10 +305,11 @@ def test_a_client_contributes_each_change_once() -> None:
 def test_a_client_may_contribute_all_nodes_each_time() -> None:
     client = CAPlus(contribute="all")
     client.learn(blobs(300))
-    for _ in range(2):
+    for new in (300, 0):
         update = client.contribute()
         assert len(update["weight"]) == client.size
         assert (np.diff(update["count"]) <= 0).all()
+        assert update["won"].sum() == new
 
 
 def test_nodes_are_contributed_by_winning_count_and_ties_by_node_id() -> None:

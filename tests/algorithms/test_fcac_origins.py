@@ -17,6 +17,7 @@ from shoal.errors import InvalidState, SettingsError
 from shoal.estimators.fcac import FCAC
 from shoal.protocol.codec import pack, unpack
 from tests.saved_states import changed
+from tests.small_plant import nodes_at
 
 
 def origins_of(*clients: str) -> Origins:
@@ -112,7 +113,7 @@ def contributions(number: int) -> list[Contribution]:
         Contribution(
             client,
             number,
-            {"weight": rng.uniform(0, 1, (30, 2)), "count": rng.integers(1, 9, 30)},
+            nodes_at(rng.uniform(0, 1, (30, 2)), rng.integers(1, 9, 30)),
         )
         for client in ("attic", "cellar")
     ]
@@ -147,10 +148,7 @@ def test_a_saved_network_goes_on_to_the_bit(updates: int) -> None:
 
 
 def test_rows_in_the_buffer_keep_their_clients() -> None:
-    few = {
-        "weight": np.random.default_rng(1).uniform(0, 1, (4, 2)),
-        "count": np.ones(4, dtype=np.int64),
-    }
+    few = nodes_at(np.random.default_rng(1).uniform(0, 1, (4, 2)))
     server = CAEFC(2, client_share_max=0.5)
     for client in ("attic", "cellar", "garden"):
         server.absorb([Contribution(client, 1, few)], b"")

@@ -117,7 +117,10 @@ OF_A_SERVER: dict[str, Any] = {
         "n_deleted_edges": lambda _: 5,
     },
 }
-OF_A_CLIENT: dict[str, Any] = {"more published than learnt": {"published_counter": lambda n: 10**6}}
+OF_A_CLIENT: dict[str, Any] = {
+    "more published than learnt": {"published_count": lambda _: np.array([10**6])},
+    "more nodes published than there are": {"published_count": lambda _: np.ones(10**4, int)},
+}
 LIES = [
     pytest.param(half, lie, id=f"{half.network}: {name}")
     for half, lies in ((CAPlus, OF_BOTH | OF_A_CLIENT), (CAEFC, OF_BOTH | OF_A_SERVER))

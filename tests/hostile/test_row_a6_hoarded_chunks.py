@@ -14,7 +14,7 @@ from shoal.protocol.messages import Update
 from shoal.server_node.ingest import reassembly
 from shoal.server_node.ingest.reassembly import Reassembly
 from tests.hostile.keyed_site import KeyedSite
-from tests.small_plant import an_update, plant
+from tests.small_plant import an_update, nodes_at, plant
 
 MODELS = ("clusters", "others", "more")
 NODES = 15_000
@@ -23,10 +23,7 @@ CONTRACT = plant(models=MODELS)
 
 def chunk(client: str, model: str, number: int = 1, chunks: int = 9) -> Update:
     """One chunk of a large update."""
-    arrays = {
-        "weight": np.random.default_rng(number).random((NODES, 2)),
-        "count": np.ones(NODES, dtype=np.int64),
-    }
+    arrays = nodes_at(np.random.default_rng(number).random((NODES, 2)))
     return replace(
         an_update(CONTRACT, client), model=model, arrays=arrays, chunk=number, chunks=chunks
     )

@@ -201,11 +201,16 @@ def shares_agree(views: Views, model: str, report: dict[str, Any]) -> None:
     for cluster in report["clusters"]:
         identity = cluster["identity"]
         share = of_cluster.get(identity, 0) / counted["readings"]
-        assert cluster["share"] == pytest.approx(share, abs=5e-5)
+        # fcac counts again, by the clusters of now, what the history counted by those of the time.
+        if model != "fcac":
+            assert cluster["share"] == pytest.approx(share, abs=5e-5)
         assert exported.get(identity, 0) == of_cluster.get(identity, 0)
         if identity in in_terminal:
             assert in_terminal[identity] == cluster["share"]
-    assert sum(cluster["share"] for cluster in report["clusters"]) <= 1 + 1e-3
+    total = sum(cluster["share"] for cluster in report["clusters"])
+    assert total <= 1 + 1e-3
+    if model == "fcac":
+        assert total + counted["unknown_share"] == pytest.approx(1.0, abs=1e-3)
 
 
 @pytest.mark.parametrize("model", STREAMING)
@@ -221,8 +226,20 @@ def test_readings_of_the_clients_are_those_that_the_server_counts(views: Views, 
 
 def test_a_share_is_near_the_truth_where_all_readings_are_counted(views: Views) -> None:
     report = views.get("/v1/clusters?model=cluster_tree")
-    shares = {}
+    shares: dict[float, float] = {}
     for cluster in report["clusters"]:
         nearest = min(TRUE_SHARES, key=lambda place: abs(place - cluster["centre"][0]))
         shares[nearest] = shares.get(nearest, 0.0) + cluster["share"]
     assert shares == pytest.approx(TRUE_SHARES, abs=0.15)
+
+
+def test_shares_of_fcac_are_those_of_the_readings_though_its_nodes_are_as_many_elsewhere(
+    views: Views,
+) -> None:
+    clusters = views.get("/v1/clusters?model=fcac")["clusters"]
+    # Of so few readings edges may still join the two smaller groups.
+    cool = [cluster for cluster in clusters if cluster["centre"] and cluster["centre"][0] < 12.5]
+    assert sum(cluster["share"] for cluster in cool) == pytest.approx(TRUE_SHARES[5.0], abs=0.01)
+    # Of the newest 500 readings or so, which differ by chance from all.
+    recent = sum(cluster["recent_share"] for cluster in cool)
+    assert recent == pytest.approx(TRUE_SHARES[5.0], abs=0.06)

@@ -17,6 +17,7 @@ from shoal.kernels.arrays import Floats
 from shoal.kernels.art_workspace import KEPT, MARGIN, ORIGIN, Workspace
 from shoal.kernels.forms import COMPILED, NUMPY
 from tests.kernels.both_forms import FORMS
+from tests.small_plant import nodes_at
 
 Network = CAPlus | CAEFC
 HALVES = [CAPlus, CAEFC]
@@ -113,7 +114,7 @@ def test_both_forms_count_the_same_inputs_of_each_client(
 ) -> None:
     rows = of_kind(kind, 2)
     alone = [
-        [Contribution(f"client-{n % 5}", n, of_rows(part))]
+        [Contribution(f"client-{n % 5}", n, nodes_at(part))]
         for n, part in enumerate(np.array_split(rows, 13))
     ]
     together = [list(chain.from_iterable(alone[first : first + 4])) for first in range(0, 12, 4)]
@@ -127,10 +128,6 @@ def test_both_forms_count_the_same_inputs_of_each_client(
         compiled = networks[COMPILED]
         assert bits(plain) == bits(compiled)
         assert plain.clusters().tolist() == compiled.clusters().tolist()
-
-
-def of_rows(rows: Floats) -> dict[str, Any]:
-    return {"weight": rows, "count": np.ones(len(rows), dtype=np.int64)}
 
 
 @pytest.mark.parametrize("d", [7, 8, 9, 127, 128, 129, 300])

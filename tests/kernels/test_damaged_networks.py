@@ -13,6 +13,7 @@ from shoal.algorithms.fcac.ca_plus import FcacAggregator
 from shoal.errors import InvalidState
 from shoal.protocol.codec import pack
 from tests.saved_states import NODES, changed, entry
+from tests.small_plant import nodes_at
 
 pytestmark = pytest.mark.usefixtures("form")
 
@@ -89,7 +90,7 @@ def test_every_state_on_the_way_is_restored(half: type[CAPlus] | type[CAEFC]) ->
 
 def test_parts_whose_sum_is_beyond_64_bits_are_refused() -> None:
     aggregator = FcacAggregator({"nodes_max": None}, 3)
-    aggregator.add({"weight": ROWS[:5], "count": np.ones(5, dtype=np.int64)}, 5)
+    aggregator.add(nodes_at(ROWS[:5]), 5)
     state = aggregator.state()
     with pytest.raises(InvalidState):
         aggregator.restore({**state, "part": np.array([2**62, 2**62, 2**62, 2**62, 5])})

@@ -22,7 +22,7 @@ from shoal.protocol.chunking import common_bytes, encode_update, join_chunks
 from shoal.protocol.messages import CHUNKS_MAX, Update
 from shoal.transports.base import size_of
 from tests.examples import examples
-from tests.small_plant import an_update, plant
+from tests.small_plant import an_update, nodes_at, plant
 
 NAMED = an_update(plant(), rows=2)
 LONGEST_NAME = "a" * 64
@@ -139,17 +139,17 @@ def test_a_chunk_goes_with_the_longest_names_and_a_signature() -> None:
 
 def test_what_cannot_travel_even_in_chunks_is_refused_where_it_is_made() -> None:
     table = load_algorithm("fcac").update
-    wide = update_of("fcac", {"weight": np.zeros((2, 300)), "count": np.ones(2, dtype=np.int64)})
+    wide = update_of("fcac", nodes_at(np.zeros((2, 300))))
     with pytest.raises(MessageRejected, match=r"oversized: a node takes 2408 bytes"):
         encode_update(wide, table, 3000)
     n = UPDATE_BYTES_MAX // 24
-    large = update_of("fcac", {"weight": np.zeros((n, 2)), "count": np.ones(n, dtype=np.int64)})
+    large = update_of("fcac", nodes_at(np.zeros((n, 2))))
     with pytest.raises(MessageRejected, match=r"oversized.*fewer nodes"):
         encode_update(large, table, 960 * 1024)
     n = CHUNKS_MAX * 1000
     with pytest.raises(MessageRejected, match=f"limits are {CHUNKS_MAX} chunks"):
         encode_update(
-            update_of("fcac", {"weight": np.zeros((n, 1)), "count": np.ones(n, dtype=np.int64)}),
+            update_of("fcac", nodes_at(np.zeros((n, 1)))),
             table,
             1700,
         )

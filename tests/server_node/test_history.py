@@ -80,7 +80,7 @@ from tests.forked_python import nodes
 from tests.house.rounds_federation import KMEANS, create_rounds_federation, run_in_rounds
 from tests.house.small_federation import CLIENTS, clock
 from tests.server_node.server_fixture import ServerFixture
-from tests.small_plant import an_update, plant
+from tests.small_plant import an_update, nodes_at, plant
 
 START = 1_000_000_800
 """a time at which a bin of both widths begins"""
@@ -198,7 +198,7 @@ def test_readings_of_a_time_without_clusters_are_those_of_none_once_they_are_man
     """They wait for the first cluster, over a kill of the server too, but not in any number."""
     site = site_in(tmp_path)
     updates = updates_at(site, *(START for _ in range(UPDATES_MAX)))
-    empty = {"weight": np.empty((0, 2)), "count": np.empty(0, np.int64)}
+    empty = nodes_at(np.empty((0, 2)))
     updates = [replace(update, arrays=empty) for update in updates]
     site.send(*updates[:9])
     site.run()
@@ -215,7 +215,7 @@ def test_an_update_without_readings_and_a_server_without_updates_make_no_bins(
     site = site_in(tmp_path)
     site.run()
     assert bins_of(site) == []
-    nothing = {"weight": np.empty((0, 2)), "count": np.empty(0, np.int64)}
+    nothing = nodes_at(np.empty((0, 2)))
     site.send(an_update(site.contract, arrays=nothing, readings=0))
     site.run()
     assert bins_of(site) == []

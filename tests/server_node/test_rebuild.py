@@ -12,7 +12,7 @@ from shoal.errors import InvalidState, LogError
 from shoal.protocol.codec import pack, unpack
 from shoal.protocol.messages import Snapshot
 from tests.server_node.server_fixture import ServerFixture, models_of, pool_site, states_of
-from tests.small_plant import a_snapshot, an_update, plant
+from tests.small_plant import a_snapshot, an_update, nodes_at, plant
 
 
 def run_with_timeout(site: ServerFixture) -> dict[str, bytes]:
@@ -200,7 +200,7 @@ def test_history_is_bounded_and_reaches_from_the_first_snapshot_to_the_newest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shoal.server_node.models.publisher.HISTORY_MAX", 5)
-    nothing = {"weight": np.empty((0, 2)), "count": np.empty(0, np.int64)}
+    nothing = nodes_at(np.empty((0, 2)))
     site = pool_site(tmp_path, pool_clients=1, batch_updates_max=1)
     site.send(*(an_update(site.contract, "attic", n, arrays=nothing) for n in range(1, 20)))
     with site.server() as server:

@@ -19,7 +19,7 @@ from shoal.server_node.node import ServerNode
 from shoal.server_node.outputs.web.page_renderer import PageRenderer
 from shoal.telemetry.metrics import ServerMetrics
 from tests.server_node.server_fixture import ServerFixture, updates_of
-from tests.small_plant import OFF, an_update, plant
+from tests.small_plant import OFF, an_update, nodes_at, plant
 
 
 @pytest.fixture
@@ -270,7 +270,7 @@ def test_labels_of_clients_are_bounded(
     site: ServerFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shoal.server_node.monitoring.CLIENTS_LABELLED_MAX", 3)
-    empty = {"weight": np.empty((0, 2)), "count": np.empty(0, np.int64)}
+    empty = nodes_at(np.empty((0, 2)))
     site.send(*(an_update(site.contract, f"c{n}", 1, arrays=empty) for n in range(10)))
     site.send(an_update(site.contract, "c0", 2))
     with site.server() as server:

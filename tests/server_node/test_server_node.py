@@ -14,7 +14,7 @@ from shoal.server_node.node import GATHER_S
 from shoal.transports.base import Positions, Record
 from shoal.transports.sqlite.log import SqliteLog
 from tests.server_node.server_fixture import ServerFixture, models_of, states_of, updates_of
-from tests.small_plant import an_update, plant
+from tests.small_plant import an_update, nodes_at, plant
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_a_server_without_updates_publishes_nothing(site: ServerFixture) -> None
 
 
 def test_an_update_without_nodes_is_absorbed(site: ServerFixture) -> None:
-    nothing = {"weight": np.empty((0, 2)), "count": np.empty(0, np.int64)}
+    nothing = nodes_at(np.empty((0, 2)))
     site.send(an_update(site.contract, readings=0, arrays=nothing))
     site.run()
     (snapshot,) = site.snapshots()

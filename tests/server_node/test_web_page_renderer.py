@@ -206,7 +206,9 @@ def test_a_cluster_keeps_its_colour_when_its_number_changes() -> None:
         "edge": arrays["edge"][:0],
         "edge_age": arrays["edge_age"][:0],
     }
-    after |= {name: arrays[name][:0:-1] for name in ("centre", "centre_weight")}
+    after |= {
+        name: arrays[name][:0:-1] for name in ("centre", "centre_weight", "counted", "recent")
+    }
     second = one(contract, after)
     snapshot = second.models["fcac"].snapshot
     assert snapshot is not None

@@ -70,6 +70,9 @@ def some_nodes(width: int, clusters: int, nodes: int, seed: int = 7) -> dict[str
         "edge_age": np.ones(len(edge), dtype=np.int64),
         "centre": centre,
         "centre_weight": total.astype(np.float64),
+        # Of no client: shares are those of a history, where there is one.
+        "counted": np.zeros(clusters),
+        "recent": np.zeros(clusters),
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from shoal.algorithms.claims import Claims, check_at_most, require_possible
+from shoal.algorithms.claims import Claims, check_at_most, check_masses, require_possible
 from shoal.algorithms.fcac.ca_plus import (
     REGION_UPDATE,
     SNAPSHOT,
@@ -47,7 +47,7 @@ def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> 
     client can learn.
 
     A winning count counts the readings since the client's start, so it may be above the readings of
-    one update.
+    one update. What nodes have won since the update before is of these, and a part of their counts.
     """
     if "part" in arrays:
         check_parts(arrays)
@@ -61,6 +61,10 @@ def check_claims(options: Mapping[str, Any], arrays: Arrays, claims: Claims) -> 
         float(arrays["count"].sum(dtype=np.float64)) <= COUNT_SUM_MAX,
         "winning counts beyond any stream",
     )
+    check_masses("won", arrays["won"], claims)
+    require_possible(
+        bool((arrays["won"] <= arrays["count"]).all()), "a node has won more than it ever has"
+    )
 
 
 FCAC: Final = StreamingAlgorithm(
@@ -73,6 +77,7 @@ FCAC: Final = StreamingAlgorithm(
     predictor=predictor,
     view=view,
     check_claims=check_claims,
+    new_readings="won",
     aggregation=Aggregation(
         lambda options, dimensions: FcacAggregator(_with_defaults(options), dimensions),
         update=REGION_UPDATE,

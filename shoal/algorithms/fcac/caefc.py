@@ -12,17 +12,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from shoal.algorithms.fcac.art_network import ArtNetwork, NetworkState, Step
-from shoal.algorithms.fcac.ca_plus import parts_of
+from shoal.algorithms.fcac.ca_plus import parts_of, won_by_nodes
+from shoal.algorithms.fcac.counted_places import CountedPlaces, CountedPlacesState
 from shoal.algorithms.fcac.edges import Edges, Origins, OriginsState
 from shoal.algorithms.streaming import Arrays, Contribution, Rows, check_rows, counted_points
 from shoal.algorithms.view import ClusteringView, NearestPoint
-from shoal.errors import InvalidState
+from shoal.errors import InvalidData, InvalidState
 from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.art_workspace import (
     COUNTER,
@@ -121,6 +122,12 @@ def predictor(snapshot: Arrays) -> NearestPoint:
 def view(snapshot: Arrays) -> ClusteringView:
     """View of the nodes, the edges between them, and the clusters, which are the connected
     components."""
+    counted: Floats | None = None
+    recent: Floats | None = None
+    # Rows that a server learns itself are of no client, and are not counted.
+    if snapshot["counted"].any():
+        counted = np.maximum(snapshot["counted"], 0.0)
+        recent = np.maximum(snapshot["recent"], 0.0)
     return ClusteringView.from_nodes(
         snapshot["weight"],
         snapshot["count"],
@@ -130,6 +137,8 @@ def view(snapshot: Arrays) -> ClusteringView:
         centres=snapshot["centre"],
         centre_mass=snapshot["centre_weight"],
         bandwidth=snapshot["sigma"],
+        recent=recent,
+        counted=counted,
         joins_nodes=True,
     )
 
@@ -138,6 +147,8 @@ def view(snapshot: Arrays) -> ClusteringView:
 class CaefcState(NetworkState):
     """What CAEFC has learnt."""
 
+    version: ClassVar[int] = 3
+
     edge: Annotated[Ints, IntArray("edges", 2)]
     """positions of two nodes, the smaller one first"""
     edge_age: Annotated[Ints, IntArray("edges", least=1)]
@@ -145,6 +156,7 @@ class CaefcState(NetworkState):
     deleted_age_sum: int
     origins: OriginsState | None
     """None where no client's share is bounded"""
+    counted: CountedPlacesState
 
     def check(self) -> None:
         super().check()
@@ -161,6 +173,7 @@ class CAEFC(ArtNetwork):
         super()._reset()
         self._edges = Edges()
         self._origins = Origins() if self.options.client_share_max < 1 else None
+        self._counted = CountedPlaces(self._width or 0, self.options.nodes_max)
 
     @property
     def n_deleted_edges(self) -> int:
@@ -206,30 +219,42 @@ class CAEFC(ArtNetwork):
         contributions in the same pass, alone one after the other. Raises `InvalidData` before
         anything has changed.
         """
+        for contribution in contributions:
+            if "won" not in contribution.arrays:
+                raise InvalidData(f"contribution of {contribution.client} lacks 'won'")
         parts = [part for contribution in contributions for part in parts_of(contribution)]
         if len(contributions) > 1 or len(parts) <= 1:
             self.absorb_in_order(parts, keyed_permutation(key))
             return
         # Checked as a whole first: an error in a later part would come when earlier ones have been
         # learnt.
-        counted_points(contributions[0], "weight", self._width, "node")
+        _, count = counted_points(contributions[0], "weight", self._width, "node")
+        won_by_nodes(contributions[0], count)
         for number, part in enumerate(parts):
             self.absorb_in_order([part], keyed_permutation(key + number.to_bytes(4, "big")))
 
     def absorb_in_order(self, contributions: Sequence[Contribution], permute: Permute) -> None:
-        """Absorb contributions, with the order within the two groups given by `permute`."""
+        """Absorb contributions, with the order within the two groups given by `permute`.
+
+        Those of the paper's experiments are no updates: where one does not say which readings its
+        nodes have won, none are counted.
+        """
         width = self._width
         weights = []
         counts = []
+        counted = []
         for contribution in contributions:
             weight, count = counted_points(contribution, "weight", width, "node")
             if len(weight):
                 width = weight.shape[1]
                 weights.append(weight)
                 counts.append(count)
+            if "won" in contribution.arrays:
+                counted.append((weight, won_by_nodes(contribution, count)))
         if weights:
             order = np.concatenate(feed_order(counts, permute))
             self._learn(np.concatenate(weights)[order], self._clients_of(contributions, order))
+            self._counted.add(counted)
 
     def _clients_of(self, contributions: Sequence[Contribution], order: Ints) -> Sequence[str]:
         """Who contributed each node in this order; empty unless `client_share_max` asks for it."""
@@ -263,7 +288,21 @@ class CAEFC(ArtNetwork):
             "edge_age": edge_age,
             "centre": centre,
             "centre_weight": centre_weight,
+            **self._counted_in(cluster, n_clusters),
         }
+
+    def _counted_in(self, cluster: Ints, n_clusters: int) -> Arrays:
+        """cluster (k,) of each node -> all readings of clients, and the recent ones (c,) each, by
+        the cluster of the nearest node."""
+        nodes = self._nodes
+        counted = np.zeros(n_clusters)
+        recent = np.zeros(n_clusters)
+        if n_clusters:
+            with ignore_underflow():
+                own = cluster[nearest(self._counted.place, nodes.weights, nodes.mean_sigma)]
+            np.add.at(counted, own, self._counted.readings)
+            np.add.at(recent, own, self._counted.recent)
+        return {"counted": counted, "recent": recent}
 
     def _create_node(self, row: Floats) -> None:
         super()._create_node(row)
@@ -380,12 +419,15 @@ class CAEFC(ArtNetwork):
             n_deleted_edges=self._edges.n_deleted,
             deleted_age_sum=self._edges.deleted_age_sum,
             origins=origins,
+            counted=self._counted.state(),
         )
 
     def _restore_from(self, saved: NetworkState) -> None:
         assert isinstance(saved, CaefcState)
         super()._restore_from(saved)
         k = self._nodes.size
+        require(saved.counted.place.shape[1] == (self._width or 0), "counted is of other features")
+        self._counted.restore(saved.counted)
         self._edges.n_deleted = saved.n_deleted_edges
         self._edges.deleted_age_sum = saved.deleted_age_sum
         if self._origins is not None:
