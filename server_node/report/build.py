@@ -21,6 +21,7 @@ from shoal.protocol.messages import Snapshot
 from shoal.protocol.model_state import model_state
 from shoal.server_node.history.counted import counted_readings
 from shoal.server_node.history.cycles import CHANCE, Cycle, find_cycles
+from shoal.server_node.history.day_times import DayTimes, day_times
 from shoal.server_node.history.recent import RecentHistory, recent_history
 from shoal.server_node.history.store import HistoryReader
 from shoal.server_node.history.usual import usual
@@ -160,6 +161,7 @@ class _ModelReport:
         self._built: _Built | None = None
         self._recent: tuple[Snapshot | None, RecentHistory | None] | None = None
         self._cycles: tuple[int | None, Sequence[Cycle]] | None = None
+        self._day_times: tuple[tuple[int, int] | None, DayTimes | None] | None = None
         self._state: tuple[Snapshot, str] | None = None
         self._beside: tuple[Snapshot, Snapshot, Beside | None] | None = None
 
@@ -205,6 +207,7 @@ class _ModelReport:
             recent=self.recent(model),
             usual=usual(self._history, self._name),
             cycles=self._certain_cycles(self._history, contract),
+            day_times=self._shares_by_time(self._history),
         )
 
     def recent(self, model: ModelStatus) -> RecentHistory | None:
@@ -230,6 +233,14 @@ class _ModelReport:
             certain = [cycle for cycle in cycles if cycle.chance < CHANCE]
             self._cycles = newest, certain[:CYCLES_MAX]
         return self._cycles[1]
+
+    def _shares_by_time(self, history: HistoryReader) -> DayTimes | None:
+        """Shares by day, at night and at weekends, counted once in each half hour of the history:
+        four weeks of these are too much for each snapshot."""
+        extent = history.extent(self._name, COARSE_S)
+        if self._day_times is None or self._day_times[0] != extent:
+            self._day_times = extent, day_times(history, self._name)
+        return self._day_times[1]
 
     def beside(
         self,

@@ -17,7 +17,9 @@ from shoal.kernels.arrays import Floats
 from shoal.protocol.history import NO_CLUSTER
 from shoal.server_node.history.counted import CountedReadings
 from shoal.server_node.history.cycles import Cycle
+from shoal.server_node.history.day_times import DayTimes
 from shoal.server_node.history.recent import RecentHistory
+from shoal.server_node.history.shares import Shares
 from shoal.server_node.history.usual import Usual
 from shoal.server_node.report.description import Description, describe, heaviest_numbers
 from shoal.server_node.report.lineage.clusters import Cluster as KnownCluster
@@ -35,6 +37,7 @@ from shoal.server_node.report.types import (
     Feed,
     MostFrom,
     PartView,
+    ShareByTime,
     States,
     Unlike,
     UsualRange,
@@ -60,6 +63,7 @@ class Past:
     usual: Usual | None = None
     cycles: Sequence[Cycle] = ()
     """those that are hardly chance"""
+    day_times: DayTimes | None = None
 
 
 NO_PAST: Final = Past()
@@ -188,6 +192,7 @@ def _cluster(
         muted_until=cluster.muted_until,
         share=None if past.counted is None else round(past.counted.share(identity), 4),
         now_share=_now_share(past.usual, identity),
+        share_by_time=_share_by_time(past.day_times, identity),
         recent_share=round(cluster.recent_share, 4),
         dwell=dwell,
         since=cluster.since,
@@ -219,6 +224,16 @@ def _counted_by_model(counted: Floats, lineage: Lineage) -> dict[int, float]:
     for number, readings in enumerate(counted.tolist()):
         by_identity[lineage.of_number.get(number, NO_CLUSTER)] += readings
     return dict(by_identity)
+
+
+def _share_by_time(times: DayTimes | None, identity: int) -> ShareByTime | None:
+    if times is None:
+        return None
+
+    def share(shares: Shares) -> float | None:
+        return round(shares.get(identity, 0.0), 4) if shares else None
+
+    return ShareByTime(day=share(times.day), night=share(times.night), weekend=share(times.weekend))
 
 
 def _now_share(usual: Usual | None, identity: int) -> float | None:

@@ -115,6 +115,19 @@ class Feed:
 
 
 @reported
+class ShareByTime:
+    """Shares of the readings of the history's newest four weeks, by the server's own time zone;
+    null where there were none at such a time."""
+
+    day: Share | None
+    """share of those from 6 to 18 o'clock on Mondays to Fridays"""
+    night: Share | None
+    """share of those before 6 and from 22 o'clock on, on these days"""
+    weekend: Share | None
+    """share of those on Saturdays and Sundays"""
+
+
+@reported
 class Cluster:
     """A known cluster."""
 
@@ -139,6 +152,9 @@ class Cluster:
     now_share: Share | None
     """part of the readings of the newest hour of the history, by their times, that fell to it;
     null where no history is kept"""
+    share_by_time: ShareByTime | None
+    """part of the readings by day, at night and at weekends that fell to it; null before the
+    history has three working days and a weekend"""
     recent_share: Share
     """part of the recent readings of all clusters; a reading counts less the more came after it.
     Each step of the model adds the shares of what it learnt, which fade to 1/e in 2,000 readings.

@@ -191,13 +191,18 @@ def test_the_page_draws_what_follows_the_clock_and_nothing_else(
         tab = browser.tab()
         tab.open(f"http://127.0.0.1:{port}/")
         tab.until("document.querySelectorAll('#cycles-list li').length === 2")
+        times = "[...document.querySelectorAll('#shares .times')].map(part => part.textContent)"
+        tab.until(f"{times}.includes('by day 75 %, at night 75 %, at weekends 75 %')")
+        features = sorted(feature.name for feature in contract.features)
+        # Folded, it names the features; each with what is usual when it is opened.
+        named = tab.value_of("document.getElementById('cycles-features').textContent")
+        assert sorted(named.split(", ")) == features
+        tab.unfold()
         tab.shows("What follows the clock")
         words = tab.value_of(
             "[...document.querySelectorAll('#cycles-list span')].map(one => one.textContent)"
         )
-        assert sorted(text.split(":")[0] for text in words) == sorted(
-            feature.name for feature in contract.features
-        )
+        assert sorted(text.split(":")[0] for text in words) == features
         marks = tab.value_of(
             "[...document.querySelectorAll('#cycles-list path')].map(one => one.getBBox().width)"
         )

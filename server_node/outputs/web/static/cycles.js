@@ -7,6 +7,7 @@ const [PHASE, HEIGHT] = [10, 30];
 export function showCycles(model) {
   const cycles = (model.waiting_for ? null : model.clustering?.cycles) ?? [];
   at("cycles-panel").hidden = !cycles.length;
+  setText(at("cycles-features"), [...new Set(cycles.map(({ feature }) => feature))].join(", "));
   reconcile(at("cycles-list"), cycles, ({ feature, period }) => `${feature}/${period}`, newItem, (item, cycle) => {
     setText(item.firstChild, cycle.text);
     draw(item.lastChild, cycle);
