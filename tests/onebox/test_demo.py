@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +28,7 @@ from shoal.onebox.demo.demo_command import LineProgress
 from shoal.onebox.demo.findings import adjusted_rand
 from shoal.onebox.demo.plot import colours, separating_features, stretches
 from shoal.privacy.base import COUNT_MECHANISM
+from shoal.protocol.history import readings_table
 from shoal.protocol.messages import Update
 from shoal.server_node.bootstrap import initial_status
 from shoal.server_node.history.store import HISTORY_FILE, HistoryReader
@@ -93,6 +95,35 @@ def test_the_history_of_the_demo_is_that_of_its_sixteen_days(
     assert min(starts) == first
     assert last - 21600 <= max(starts) <= last
     assert len({start // 86400 for start in starts}) == 17, "of sixteen times 24 hours"
+
+
+def test_the_history_of_the_demo_shows_what_the_office_does_by_day_night_and_weekend(
+    compared_run: Run,
+) -> None:
+    (server,) = (compared_run.folder / "demo").glob("server*")
+    reader = HistoryReader(server / HISTORY_FILE)
+    names = reader.names("rooms")
+    assert names is not None
+    (lit,) = [identity for identity, _, label in names.clusters if "Light high" in str(label)]
+    readings: Counter[tuple[str, bool]] = Counter()
+    for counted in reader.each_bin("rooms", 1800, 0, math.inf):
+        at = datetime.fromtimestamp(counted.start, UTC)
+        time = "between"
+        if at.weekday() >= 5:
+            time = "weekend"
+        elif 9 <= at.hour < 18:
+            time = "day"
+        elif at.hour < 6:
+            time = "night"
+        for identity, n in readings_table(counted.clusters).tolist():
+            readings[time, identity == lit] += n
+
+    def share(time: str) -> float:
+        return readings[time, True] / (readings[time, True] + readings[time, False])
+
+    assert share("day") > 0.6
+    assert share("night") < 0.2
+    assert share("weekend") < 0.2
 
 
 def test_the_demo_learns_every_reading_and_writes_a_plot(compared_run: Run) -> None:
