@@ -90,14 +90,20 @@ def read_secret(path: Path, bytes_max: int, *, kind: str, risk: str, remedy: str
     can be recognised.
 
     Raises `OSError` when it cannot be read, and `SettingsError` when other users have any right to
-    it: "`kind` PATH is open to others (mode 644), who could `risk`. Run chmod 600 PATH if no other
-    user had access, else `remedy`".
+    it, but for the group of a file that is another user's, by which this one reads it: "`kind` PATH
+    is open to others (mode 644), who could `risk`. Run chmod 600 PATH if no other user had access,
+    else `remedy`".
     """
     with path.open("rb") as file:
         # Of the file that is open: under its name there may be another one a moment later.
-        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        status = os.fstat(file.fileno())
         content = file.read(bytes_max + 1)
-    if os.name == "posix" and mode & 0o077:
+    mode = stat.S_IMODE(status.st_mode)
+    open_to = 0o077
+    if os.name == "posix" and status.st_uid != os.geteuid():
+        # Secrets that Kubernetes mounts are root's, and the user reads them by their group.
+        open_to = 0o037
+    if os.name == "posix" and mode & open_to:
         raise SettingsError(
             f"{kind} {path} is open to others (mode {mode:o}), who could {risk}. "
             f"Run chmod 600 {path} if no other user had access, else {remedy}"
