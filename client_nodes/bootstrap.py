@@ -17,7 +17,7 @@ from shoal.config.base import check_client_name
 from shoal.config.settings import Config
 from shoal.errors import InvalidState, SettingsError
 from shoal.privacy import load_or_create_key
-from shoal.privacy.ledger import LEDGER, Ledger, account
+from shoal.privacy.ledger import LEDGER, Ledger, NoteRow, account
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.signatures import read_client_key
 from shoal.protocol.topics import ensure_local_topics, ensure_topics
@@ -57,6 +57,10 @@ class OfHost(NamedTuple):
     """decodes a snapshot, once for all clients"""
     store_interval_s: float
     """most seconds of learning that a client repeats after a kill"""
+    noise_key: Callable[[], bytes | None] = lambda: None
+    """the client's noise key, where it is derived from the site's; None: a random one of its own"""
+    note_charge: NoteRow | None = None
+    """gets what its ledger is charged, where that moves with it"""
 
 
 @contextmanager
@@ -114,20 +118,11 @@ def open_client(
         contract = published.agreed(contract, required=key_is_new and needs_contract)
         if key_is_new and releases is not None:
             releases.check_new(has_ledger=ledger_file.exists())
-        noise_key = load_or_create_key(folder / NOISE_KEY)
+        derived = None if of_host is None else of_host.noise_key()
+        noise_key = load_or_create_key(folder / NOISE_KEY, derived)
         ledger = None
         if contract.mode.formal:
-            fingerprint = ledger_fingerprint(noise_key)
-            keeps_open = of_host is None
-            ledger = stack.enter_context(
-                Ledger(
-                    ledger_file,
-                    owner,
-                    fingerprint,
-                    keeps_open=keeps_open,
-                    watch=noting_slowness,
-                )
-            )
+            ledger = stack.enter_context(_open_ledger(ledger_file, owner, noise_key, of_host))
         resources = ClientResources(
             readings=readings,
             checkpoint=checkpoint,
@@ -148,6 +143,17 @@ def open_client(
             clock,
             config.log.update_bytes_max,
         )
+
+
+def _open_ledger(file: Path, owner: str, noise_key: bytes, of_host: OfHost | None) -> Ledger:
+    return Ledger(
+        file,
+        owner,
+        ledger_fingerprint(noise_key),
+        keeps_open=of_host is None,
+        watch=noting_slowness,
+        note=None if of_host is None else of_host.note_charge,
+    )
 
 
 def _shared(resources: ClientResources, of_host: OfHost | None) -> ClientResources:

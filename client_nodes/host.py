@@ -13,11 +13,11 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from shoal.client_nodes.asleep import Asleep
 from shoal.client_nodes.bootstrap import CHECKPOINT, RESTORED, OfHost
@@ -73,10 +73,18 @@ FILES_SPARE: Final = 64
 """open files of the process itself"""
 
 
+class Closable(Protocol):
+    """What can be closed."""
+
+    def close(self) -> None: ...
+
+
 class _Turn:
     """A turn of all clients, after which they rest, unless one has left something to do."""
 
     def __init__(self, rest_max_s: float) -> None:
+        self.rest_ratio = REST_RATIO
+        """least rest over the time of a turn"""
         self.rests_until = -math.inf
         """the moment at which the next turn begins, by the monotonic clock"""
         self.left_over = False
@@ -91,7 +99,7 @@ class _Turn:
         if not ends:
             return
         if not self.left_over:
-            self.rests_until = now + min(REST_RATIO * self._took_s, self._rest_max_s)
+            self.rests_until = now + min(self.rest_ratio * self._took_s, self._rest_max_s)
         self._took_s = 0.0
         self.left_over = False
 
@@ -131,8 +139,8 @@ class Host:
         self._source = None
         self._shared = None
         if config.host.client:
-            self._source = SiteSource(config, self._names, clients_max, clock)
-            self._shared = SharedFiles(config)
+            self._source = self._make_source(config, clients_max, clock)
+            self._shared = self._make_shared(config)
         if config.readings.address and not self._names:
             raise SettingsError(
                 "readings are on a broker, which does not tell a host what clients there are: name"
@@ -168,6 +176,14 @@ class Host:
         if self._shared is None:
             _allow_files(clients_max)
 
+    def _make_source(
+        self, config: Config, clients_max: int, clock: Callable[[], float]
+    ) -> SiteSource:
+        return SiteSource(config, self._names, clients_max, clock)
+
+    def _make_shared(self, config: Config) -> SharedFiles:
+        return SharedFiles(config)
+
     @property
     def clients(self) -> dict[str, HostedClient]:
         """The clients by name, those that are left out too."""
@@ -194,7 +210,9 @@ class Host:
         begins_turn = self._next == 0 and now >= rests_until
         did_something = self._take_in(waits=bool(timeout_s) and not begins_turn)
         self._look_for_clients()
-        if now >= rests_until:
+        # Clients that have come from another host go on once their readings are there again.
+        is_behind = self._source is not None and self._source.is_behind
+        if now >= rests_until and not is_behind:
             did_something |= self._take_turns()
         self._check_any_left()
         self._show_metrics()
@@ -206,7 +224,7 @@ class Host:
         # come since the newest look are still to be taken in.
         waits = self._has_news or self._retry_at > -math.inf
         waits |= bool(timeout_s) and time.monotonic() < self._takes_in_next
-        waits |= self._source is not None and self._source.waits
+        waits |= is_behind or (self._source is not None and self._source.waits)
         return did_something or waits or any(client.waits for client in self._clients.values())
 
     def _take_in(self, *, waits: bool) -> bool:
@@ -266,6 +284,7 @@ class Host:
         try:
             with shared.together(self._clients):
                 did_something = self._step_clients(stepped)
+                self._note_stored(stepped)
             with shared.publishing():
                 for client in stepped:
                     client.publish()
@@ -297,9 +316,13 @@ class Host:
 
     def close(self) -> None:
         """Close every client. The next host, or processes of their own, go on from their files."""
+        if self._shared is not None:
+            self._store_all(self._shared)
+        self.close_files()
+
+    def close_files(self) -> None:
+        """Close every client as it was stored last."""
         with ExitStack() as stack:
-            if self._shared is not None:
-                self._store_all(self._shared)
             if self._source is not None:
                 # The last of all, as clients read from it.
                 stack.callback(self._source.close)
@@ -318,12 +341,17 @@ class Host:
             with shared.together(()):
                 for client in clients:
                     client.store_unstored()
+                self._note_stored(clients)
             with shared.publishing():
                 for client in clients:
                     client.publish()
             self._note_sleeping(shared)
         except ShoalError as error:
             log_event("not_stored", logging.WARNING, error=str(error))
+
+    def _note_stored(self, clients: Iterable[HostedClient]) -> None:
+        """Clients have stored their states, which are in the file once the transaction has ended.
+        Nothing to note where they stay on their host."""
 
     def _note_sleeping(self, shared: SharedFiles) -> None:
         """Note which clients the next host needs not open at once. Raises as the files do."""
@@ -477,8 +505,11 @@ def _place_of_readings(config: Config) -> str:
     return str(config.readings_folder)
 
 
+AnyHost = TypeVar("AnyHost", bound=Closable)
+
+
 @contextmanager
-def open_host(host: Host) -> Iterator[Host]:
+def open_host(host: AnyHost) -> Iterator[AnyHost]:
     """The host, closed at the end."""
     try:
         yield host

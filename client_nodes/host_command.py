@@ -32,6 +32,7 @@ from shoal.telemetry.resource import Telemetry
 from shoal.transports import check_installed
 
 if TYPE_CHECKING:
+    from shoal.client_nodes.group_host import GroupHost
     from shoal.client_nodes.host_metrics import HostMetrics
 
 
@@ -97,7 +98,7 @@ def host(
     longest_s = math.inf if until_idle is None else max(until_idle, SERVER_START_S)
     contract_by = None if no_wait else time.monotonic() + longest_s
     with stopped_by_signals() as stop, _shown_metrics(config, heartbeat) as metrics:
-        served = Host(config, names, clients_max, metrics, contract_by=contract_by)
+        served = _host_of(config)(config, names, clients_max, metrics, contract_by=contract_by)
         run(
             lambda: open_host(served),
             stop,
@@ -116,6 +117,15 @@ def host(
     failures = served.failures()
     if failures:
         raise left_out(failures, len(served.clients), config.server.client_names)
+
+
+def _host_of(config: Config) -> type[Host | GroupHost]:
+    if not config.host.group:
+        return Host
+    # Only a host of a group loads what its partitions move by.
+    from shoal.client_nodes.group_host import GroupHost  # noqa: PLC0415 - with a group
+
+    return GroupHost
 
 
 @contextmanager

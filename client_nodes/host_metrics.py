@@ -76,6 +76,24 @@ class HostMetrics:
             "Records of the log of a site that a host has not taken in yet",
             registry=self.registry,
         )
+        self.partitions = Gauge(
+            "shoal_host_partitions",
+            "Partitions of the readings of a site whose clients a host of a group has at present",
+            registry=self.registry,
+        )
+        self.partitions_moved = Counter(
+            "shoal_host_partitions_moved",
+            "Partitions that a host of a group has gained or lost since it was started",
+            ["change"],
+            registry=self.registry,
+        )
+        self.takeover_seconds = Gauge(
+            "shoal_host_takeover_seconds",
+            "Seconds in which a host of a group has restored the clients of the partition that it"
+            " gained last",
+            registry=self.registry,
+        )
+        self._moved_counted: dict[str, int] = {}
         self._record_results = RECORD_RESULTS if on_site else RECORD_RESULTS[:-1]
         self._records_counted: dict[str, int] = {}
         for result in self._results:
@@ -120,6 +138,16 @@ class HostMetrics:
             self._records_counted[result] = number
         if waiting is not None:
             self.records_waiting.set(waiting)
+
+    def show_partitions(self, partitions: int, moved: Mapping[str, int], takeover_s: float) -> None:
+        """Show the partitions of a host of a group, and how many were gained and lost since its
+        start."""
+        self.partitions.set(partitions)
+        for change in ("gained", "lost"):
+            new = moved.get(change, 0) - self._moved_counted.get(change, 0)
+            self.partitions_moved.labels(change=change).inc(new)
+            self._moved_counted[change] = moved.get(change, 0)
+        self.takeover_seconds.set(takeover_s)
 
     def _count(self, client: HostedClient) -> None:
         if client.totals_before is None:

@@ -85,6 +85,11 @@ class HostedClient:
         return self.failure is None and self._retry_at > -math.inf
 
     @property
+    def stored_end(self) -> int | None:
+        """Offset up to which its stored state has its readings; None before a store here."""
+        return None if self._node is None else self._node.stored_end
+
+    @property
     def has_more(self) -> bool:
         """Whether readings wait that the newest step has left.
 

@@ -179,6 +179,8 @@ class ClientNode:
         """updates that wait for the next store; after a kill they are made again"""
         self._has_stored = False
         """whether `publish` has something to do"""
+        self.stored_end: int | None = None
+        """`readings_end` of the newest state that this process has stored; None: none yet"""
 
     def _make_stages(self) -> None:
         """Make every stage of a step. Raises as they do."""
@@ -445,7 +447,7 @@ class ClientNode:
 
     @property
     def readings_end(self) -> int:
-        """Offset of the next reading in its log, where all are read."""
+        """Offset of the next reading in its log that it has not read."""
         return sum(self._intake.positions.values())
 
     @property
@@ -628,6 +630,7 @@ class ClientNode:
         self._labels_to_publish = []
         self._updates_to_store = []
         self._has_stored = True
+        self.stored_end = self.readings_end
         return now
 
     def _saved_parts(self) -> SavedParts:

@@ -9,7 +9,7 @@ published yet, which its next start publishes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -133,8 +133,17 @@ class SharedLog(ForwardedLog):
 class SharedFiles:
     """The checkpoints and the log of all clients of a host, opened at the first use."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(
+        self,
+        config: Config,
+        opened: Callable[[CheckpointFile], None] | None = None,
+        committed: Callable[[CheckpointFile], None] | None = None,
+    ) -> None:
+        """`opened`: called with the file of checkpoints when it was opened; `committed`: called
+        with it once steps are stored in it, and before any of that is published."""
         self._config = config
+        self._opened = opened
+        self._committed = committed
         self._checkpoints: CheckpointFile | None = None
         self._log: SharedLog | None = None
         self._real_log: Log | None = None
@@ -173,6 +182,8 @@ class SharedFiles:
             self.log.begin()
             with self.checkpoints.together():
                 yield
+            if self._committed is not None:
+                self._committed(self.checkpoints)
 
     @contextmanager
     def publishing(self) -> Iterator[None]:
@@ -252,6 +263,8 @@ class SharedFiles:
         if self._checkpoints is None:
             path = self._config.client.folder / HOST_CHECKPOINTS
             self._checkpoints = CheckpointFile(path, host_owner(self._config))
+            if self._opened is not None:
+                self._opened(self._checkpoints)
         if self._log is None:
             self._real_log = open_federation_log(self._config)
             self._log = SharedLog(self._real_log)

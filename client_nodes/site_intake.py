@@ -13,11 +13,12 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from shoal.client_nodes.monitoring import RejectionWatch
+from shoal.client_nodes.partition_state import PartitionState
 from shoal.config.base import client_name_of
 from shoal.config.extension_settings import SOURCES, ReadMessage
 from shoal.config.settings import Config
@@ -50,6 +51,17 @@ REFUSED_KEPT_MAX: Final = 10_000
 log can name clients without end"""
 
 
+class Outcomes(NamedTuple):
+    """What became of the records of a site's log, over all that has read it."""
+
+    counts: Counter[str]
+    """records by result: taken_in, refused (of a client beyond `clients_max`), other (of a client
+    that is not named), elsewhere (of a client that another host has), nameless, unreadable (a
+    message that makes no reading)"""
+    refused: set[str]
+    """the clients beyond `clients_max`"""
+
+
 class SiteIntake:
     """Reads the log of a site from where the file with the site's readings says."""
 
@@ -62,18 +74,17 @@ class SiteIntake:
         clients_max: int,
         clock: Callable[[], float] = time.time,
         *,
-        counts: Counter[str],
-        refused: set[str],
+        outcomes: Outcomes,
+        moves: PartitionState | None = None,
     ) -> None:
         """`named`: the clients whose readings are taken in; none: all, up to `clients_max`.
 
-        `counts`: gets the records by what became of them: taken_in, refused (of a client beyond
-        `clients_max`), other (of a client that is not named), elsewhere (of a client that another
-        host has), nameless, unreadable (a message that makes no reading); `refused`: gets the
-        clients beyond `clients_max`. Raises as the log does.
+        `outcomes`: gets what becomes of records; `moves`: the one partition that is read, where
+        partitions move between hosts. Raises as the log does.
         """
-        self._counts = counts
-        self._refused = refused
+        self._counts = outcomes.counts
+        self._refused = outcomes.refused
+        self._moves = moves
         self._config = config
         self._log = log
         self._site = site
@@ -102,7 +113,7 @@ class SiteIntake:
         """clients of other hosts of which records came in this host's partitions"""
         self._notes_at: Positions = {}
         """positions of the next notes to read in the site's log"""
-        if config.resolved.mode.formal or config.host.hosts > 1:
+        if config.resolved.mode.formal or config.host.hosts > 1 or moves is not None:
             log.ensure(self._released_topic, RELEASES_SETTINGS)
             self._notes_at = first_positions(log, self._released_topic)
             self._given_to = {}
@@ -115,6 +126,8 @@ class SiteIntake:
         of another host."""
         settings = self._config.host
         first = first_positions(log, self._topic)
+        if self._moves is not None:
+            return {self._moves.partition: first[self._moves.partition]}
         if len(first) < settings.hosts:
             raise SettingsError(
                 f"[host] hosts = {settings.hosts}, and topic {self._topic} has {len(first)}"
@@ -144,7 +157,8 @@ class SiteIntake:
             return False
         while time.monotonic() < began + TAKE_IN_S and self._take_in():
             pass
-        if began >= self._shows_next:
+        # A group of hosts shows it by itself.
+        if began >= self._shows_next and self._moves is None:
             self._shows_next = began + SHOW_PROGRESS_S
             reader = f"{self._config.contract.federation}.hosts"
             self._log.show_progress(reader, self._topic, self._stored_at)
@@ -172,7 +186,7 @@ class SiteIntake:
             return False
         counts: Counter[str] = Counter()
         new: dict[str, str] = {}
-        readings = self._of_clients(records, counts, new)
+        readings = self._of_clients(self._without_stored(records), counts, new)
         elsewhere = self._note_new(set(new))
         if elsewhere:
             kept = [reading for reading in readings if reading.client not in elsewhere]
@@ -181,11 +195,45 @@ class SiteIntake:
             readings = kept
         for client in new.keys() - elsewhere:
             client_folder(self._config.client.folder, client, new[client])
+        firsts = self._firsts(readings, new)
         self._site.take_in(readings, self._source, self._stored_at, after)
+        if self._moves is not None:
+            partition = self._moves.partition
+            numbers = {client: self._site.client(client).number for client in firsts}
+            self._moves.took_in(firsts, numbers, self._at[partition], after[partition])
         self._at = dict(after)
         self._stored_at = dict(after)
         self._counts += counts
         return True
+
+    def _without_stored(self, records: Sequence[Record]) -> Sequence[Record]:
+        """These records without those of which the readings were stored before their partition has
+        come here."""
+        if self._moves is None or not self._moves.resumes_at:
+            return records
+        resumes_at = self._moves.resumes_at
+        kept = []
+        for record in records:
+            key, _, _ = self._read(record, 0.0)
+            client = client_name_of(key.decode("utf-8", "replace"))
+            if record.offset >= resumes_at.get(client, 0):
+                kept.append(record)
+        return kept
+
+    def _firsts(
+        self, readings: Sequence[TakenIn], new: Mapping[str, str]
+    ) -> dict[str, tuple[int, str]]:
+        """Client -> the place that the first of these readings of it gets, and what the data call
+        it, where that must be known to other hosts."""
+        firsts: dict[str, tuple[int, str]] = {}
+        if self._moves is None:
+            return firsts
+        for reading in readings:
+            client = reading.client
+            if client not in firsts:
+                place = self._site.client(client).next if client in self._site else 0
+                firsts[client] = place, new.get(client, client)
+        return firsts
 
     def _of_clients(
         self, records: Sequence[Record], counts: Counter[str], new: dict[str, str]
@@ -235,6 +283,10 @@ class SiteIntake:
             # A `SourceType` of producers, of which settings know a part.
             source: Any = SOURCES.load("kafka")
             self._read_message = source.message_reader(self._config, field)
+        if self._moves is not None:
+            # Where another host may read the record again, what becomes of it must not hang on when
+            # it is read.
+            now = record.timestamp_ms / 1000
         message: ReadMessage = self._read_message(record, now)
         key = record.key or b""
         if not self._by_key:
@@ -299,6 +351,8 @@ class SiteIntake:
     def _note(self) -> bytes:
         """What says that this host has a client: the identity of its file and, where hosts share
         the topic, its number."""
+        if self._moves is not None:
+            return self._moves.note()
         settings = self._config.host
         if settings.hosts == 1:
             return self._site.identity.encode()
@@ -318,6 +372,10 @@ class SiteIntake:
             number = note.partition(b" ")[2]
             if note == mine:
                 continue
+            if self._moves is not None:
+                self._check_changelog(client, note)
+                others.add(client)
+                continue
             if not own_number or not number or number == own_number:
                 raise InvalidState(
                     f"the site's log says that the readings of client {client} were taken in by"
@@ -327,6 +385,19 @@ class SiteIntake:
                 )
             others.add(client)
         return others
+
+    def _check_changelog(self, client: str, note: bytes) -> None:
+        """Raises `InvalidState` where a client's readings were not taken in by the hosts of this
+        group and changelog."""
+        assert self._moves is not None
+        if note.rpartition(b" ")[0] == self._moves.note().rpartition(b" ")[0]:
+            return
+        raise InvalidState(
+            f"the site's log says that the readings of client {client} were taken in by a host that"
+            f" is not of this group, or that the topic {self._topic}.clients was deleted since:"
+            " what was released of them is not known here. Going on would release the same readings"
+            " twice. Start the host that has them, or begin with a new topic"
+        )
 
     def _leave_out(self, client: str) -> None:
         """Leave out the records of a client of another host from now on.
@@ -361,6 +432,19 @@ class SiteIntake:
             self._notes_at = dict(after)
 
 
+def check_site_apart(config: Config, log: Log) -> None:
+    """Raises `SettingsError` where the log of a site is on the brokers of the federation."""
+    if not isinstance(log, ClusterLog):
+        return
+    with closing(open_federation_log(config)) as federation:
+        # By the id of the cluster: one cluster has many addresses.
+        if isinstance(federation, ClusterLog) and federation.cluster() == log.cluster():
+            raise SettingsError(
+                "[host] address leads to the federation's own brokers: raw readings would leave the"
+                " clients' site; use a broker that is the site's alone"
+            )
+
+
 @contextmanager
 def open_site_intake(
     config: Config,
@@ -369,21 +453,14 @@ def open_site_intake(
     clients_max: int,
     clock: Callable[[], float] = time.time,
     *,
-    counts: Counter[str],
-    refused: set[str],
+    outcomes: Outcomes,
+    moves: PartitionState | None = None,
 ) -> Iterator[SiteIntake]:
     """Open the log of a site. Raises as it does, and `SettingsError` where it is on the brokers of
     the federation."""
     with ExitStack() as stack:
         log = stack.enter_context(closing(open_log(config.host)))
-        if isinstance(log, ClusterLog):
-            federation = stack.enter_context(closing(open_federation_log(config)))
-            # By the id of the cluster: one cluster has many addresses.
-            if isinstance(federation, ClusterLog) and federation.cluster() == log.cluster():
-                raise SettingsError(
-                    "[host] address leads to the federation's own brokers: raw readings would"
-                    " leave the clients' site; use a broker that is the site's alone"
-                )
+        check_site_apart(config, log)
         yield SiteIntake(
-            config, log, site, named, clients_max, clock, counts=counts, refused=refused
+            config, log, site, named, clients_max, clock, outcomes=outcomes, moves=moves
         )

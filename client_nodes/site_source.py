@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
 
-from shoal.client_nodes.site_intake import SiteIntake, open_site_intake
+from shoal.client_nodes.partition_state import PartitionState
+from shoal.client_nodes.site_intake import Outcomes, SiteIntake, open_site_intake
 from shoal.config.settings import Config
 from shoal.errors import ShoalError
 from shoal.runtime.logs import site_file
@@ -32,8 +33,9 @@ class SiteSource:
         named: Collection[str],
         clients_max: int,
         clock: Callable[[], float] = time.time,
+        moves: PartitionState | None = None,
     ) -> None:
-        """`named`, `clients_max`: see `SiteIntake`."""
+        """`named`, `clients_max`, `moves`: see `SiteIntake`."""
         self.counts: Counter[str] = Counter()
         """records by what became of them: see `SiteIntake`"""
         self.refused: set[str] = set()
@@ -42,6 +44,7 @@ class SiteSource:
         self._named = named
         self._clients_max = clients_max
         self._clock = clock
+        self._moves = moves
         self._site: SiteReadings | None = None
         self._intake: SiteIntake | None = None
         self._opened = ExitStack()
@@ -58,6 +61,16 @@ class SiteSource:
     def waits(self) -> bool:
         """Whether it waits for the end of an outage."""
         return self._retry_at > -math.inf
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether readings that its clients had before they came here are still to be read."""
+        return self._moves is not None and self._moves.is_behind
+
+    @property
+    def site(self) -> SiteReadings:
+        """The open file with the readings."""
+        return self._opened_site()
 
     def step(self) -> bool:
         """Take in what there is, for a short time; False where there was nothing.
@@ -109,6 +122,8 @@ class SiteSource:
             stack.callback(self._close_intake)
 
     def _opened_site(self) -> SiteReadings:
+        if self._site is None and self._moves is not None:
+            self._site = self._moves.open_site()
         if self._site is None:
             file = site_file(self._config)
             self._site = SiteReadings(file, self._config.client.readings_bytes_max)
@@ -123,8 +138,8 @@ class SiteSource:
                     self._named,
                     self._clients_max,
                     self._clock,
-                    counts=self.counts,
-                    refused=self.refused,
+                    outcomes=Outcomes(self.counts, self.refused),
+                    moves=self._moves,
                 )
             )
         return self._intake

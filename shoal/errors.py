@@ -116,6 +116,13 @@ class OffsetOutOfRange(ShoalError):
         self.first = first
 
 
+class PartitionLost(ShoalError):
+    """A partition of clients is no more this host's: another one has it, or its changelog could not
+    be written."""
+
+    exit_code = 4
+
+
 class LeaseHeld(ShoalError):
     """Another server holds the lease of the federation, so this one must not serve it."""
 

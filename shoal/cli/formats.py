@@ -48,6 +48,10 @@ FORMATS: Final = {
         ),
         Format("ledger of privacy: ledger.db", "shoal.privacy.ledger:FORMAT"),
         Format("readings of a host: site.db", "shoal.runtime.site_readings:FORMAT"),
+        Format(
+            "changelog of the clients of a group's hosts: topic TOPIC.clients",
+            "shoal.client_nodes.partition_state:FORMAT",
+        ),
         Format("index of the history: history.db", "shoal.server_node.history.store:FORMAT"),
     ),
     "States in checkpoints": (

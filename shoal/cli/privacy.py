@@ -16,6 +16,7 @@ from shoal.config.settings import load_config
 from shoal.errors import InvalidState
 from shoal.privacy.base import Description, PrivacyUnit
 from shoal.privacy.ledger import LEDGER, NANO, Spending, account, read_spending
+from shoal.runtime.client_folders import PARTITION_FOLDERS
 
 
 @click.group()
@@ -92,15 +93,15 @@ def _number(number: int, noun: str) -> str:
 def _ledgers(folder: Path, name: str | None) -> dict[str, Path]:
     """client -> its ledger, of the one that is asked for or of all in the folder. Raises
     `InvalidState` for none."""
-    if name is not None:
-        path = folder / name / LEDGER
-        if not path.exists():
-            raise InvalidState(
-                f"there is no {path}: run this on the machine of the client. A client has a "
-                "ledger from its first start in a mode with a guarantee"
-            )
-        return {name: path}
-    return {path.parent.name: path for path in sorted(folder.glob(f"*/{LEDGER}"))}
+    place = f"{name or '*'}/{LEDGER}"
+    # Those of a host of a group are in the folders of its partitions.
+    paths = [*folder.glob(place), *folder.glob(f"{PARTITION_FOLDERS}/{place}")]
+    if name is not None and not paths:
+        raise InvalidState(
+            f"there is no {folder / place}: run this on the machine of the client. A client has a "
+            "ledger from its first start in a mode with a guarantee"
+        )
+    return {path.parent.name: path for path in sorted(paths)}
 
 
 def _spent(accounts: Mapping[str, Spending], own: str, readings: int | None) -> dict[str, Any]:

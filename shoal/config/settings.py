@@ -329,6 +329,18 @@ class HostSettings(Settings):
         description="number of this host among them, from 0: it reads the partitions whose number "
         "modulo `hosts` is this one",
     )
+    group: str = Field(
+        default="",
+        pattern=r"^[a-zA-Z0-9._-]{0,200}$",
+        description="consumer group of the site's broker, by which the hosts of a site share the "
+        "partitions of the topic: a client moves with its partition to another host, by the "
+        "topic `<topic>.clients`. None: clients stay on their host",
+    )
+    noise_key_file: FilePath | None = Field(
+        default=None,
+        description="file with the 32 secret bytes of the site from which the hosts of a group "
+        "derive the noise key of each client, the same on each host",
+    )
     idle_days: float = Field(
         default=0.0,
         ge=0,
@@ -343,6 +355,24 @@ class HostSettings(Settings):
             raise ValueError(f"number must be less than hosts, {self.hosts}")
         if self.hosts > 1 and not self.client:
             raise ValueError("hosts share the partitions of a topic: set client")
+        return self
+
+    @model_validator(mode="after")
+    def _is_whole_group(self) -> Self:
+        if not self.group:
+            return self
+        if not self.client or not self.address.lower().startswith("kafka:"):
+            raise ValueError(
+                "the hosts of a group share the partitions of a topic on Kafka: set client, and an"
+                " address kafka://HOST:PORT of the site's own broker"
+            )
+        if self.noise_key_file is None:
+            raise ValueError(
+                "the hosts of a group derive the clients' noise keys from one secret: name its file"
+                " with noise_key_file, the same on each host (head -c 32 /dev/urandom makes one)"
+            )
+        if self.hosts > 1:
+            raise ValueError("the group divides the partitions: leave out hosts and number")
         return self
 
 

@@ -16,7 +16,7 @@ from shoal.privacy.base import (
     load_mode,
     mode_names,
 )
-from shoal.privacy.keyed import Places, load_or_create_key
+from shoal.privacy.keyed import Places, derive_key, load_or_create_key
 
 __all__ = [
     "Bounds",
@@ -27,6 +27,7 @@ __all__ = [
     "Released",
     "RowRange",
     "Term",
+    "derive_key",
     "load_mode",
     "load_or_create_key",
     "mode_names",

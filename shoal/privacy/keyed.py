@@ -23,6 +23,7 @@ sum at most, one comparison decides the rest.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
@@ -177,8 +178,22 @@ def _checked(places: Places, n: int) -> Ints:
     return array
 
 
-def load_or_create_key(path: Path) -> bytes:
-    """The 32 secret bytes in the file `path`, which is made if it is not there.
+def derive_key(secret: bytes, purpose: str) -> bytes:
+    """32 secret bytes for one purpose of a secret of 32 bytes: HKDF (RFC 5869) by SHA-256, of which
+    one block is as long.
+
+    To anyone without the secret they are independent random bytes, those of other purposes known
+    or not, as HMAC is a pseudorandom function.
+    """
+    # The secret is random bytes already, so that to extract them with an empty salt changes
+    # nothing; it is done as the RFC has it.
+    extracted = hmac.digest(bytes(KEY_BYTES), secret, "sha256")
+    return hmac.digest(extracted, purpose.encode() + b"\x01", "sha256")
+
+
+def load_or_create_key(path: Path, derived: bytes | None = None) -> bytes:
+    """The 32 secret bytes in the file `path`, which is made if it is not there, with these bytes or
+    with random ones.
 
     Only its owner may read it. Raises `SettingsError` for a file of another size, one that other
     users may read, or a folder that cannot be used.
@@ -187,7 +202,7 @@ def load_or_create_key(path: Path) -> bytes:
         if not path.exists():
             # If two processes of this client start at once, both use the key that was written
             # first.
-            write_secret(path, secrets.token_bytes(KEY_BYTES))
+            write_secret(path, derived or secrets.token_bytes(KEY_BYTES))
         key = read_secret(
             path,
             KEY_BYTES,

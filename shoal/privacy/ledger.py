@@ -15,13 +15,13 @@ from __future__ import annotations
 import math
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from decimal import ROUND_CEILING, Decimal
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from shoal.errors import CheckpointInUse, InvalidState, LogUnavailable
 from shoal.files import make_private, sqlite_errors, writing
@@ -236,6 +236,20 @@ _SCHEMA: Final = (
 )
 
 
+_KEY_COLUMNS: Final = {
+    "accounts": 1,
+    "releases": 5,
+    "noised": 2,
+    "masked": 3,
+    "budgets": 1,
+    "passed": 1,
+}
+"""table of charges -> how many of its columns, the first ones, are its key"""
+LedgerRow = tuple[Any, ...]
+NoteRow = Callable[[str, LedgerRow, LedgerRow | None], None]
+"""gets a table, the key of a row, and the row; None for one that was deleted"""
+
+
 class Release(NamedTuple):
     """Charge for one window of one model."""
 
@@ -288,19 +302,24 @@ class Ledger:
         *,
         keeps_open: bool = True,
         watch: Callable[[Path], AbstractContextManager[None]] = lambda file: nullcontext(),
+        note: NoteRow | None = None,
     ) -> None:
         """`owner` names the account, "client a of plant"; `fingerprint` the noise key of that
         client.
 
         `keeps_open`: whether the file stays open over `rest`; a host with thousands of clients
-        opens each ledger only to use it. `watch` surrounds each write of the file. An owner without
-        an account gets one. Raises `InvalidState` for an account of another key.
+        opens each ledger only to use it. `watch` surrounds each write of the file. `note` gets
+        every row that was written, or None for one that was deleted, once it is on the disk. An
+        owner without an account gets one. Raises `InvalidState` for an account of another key.
         """
         self._path = path
         self._watch = watch
         self._owner = owner
         self.fingerprint = fingerprint
         self._keeps_open = keeps_open
+        self._note = note
+        self._written: list[tuple[str, LedgerRow, bool]] = []
+        """table, row, and whether it is there, of the transaction that is open"""
         self._connection: sqlite3.Connection | None = None
         with self._opened():
             self.identity = self._open(fingerprint)
@@ -620,6 +639,7 @@ class Ledger:
             raise _of_another_version(self._path)
         if tables != _TABLES or "identity" not in about:
             raise unreadable(self._path, "not all of its tables are there")
+        self._note_rows(self._file)
         with self._transaction() as file:
             file.execute(
                 "INSERT OR IGNORE INTO accounts VALUES (?, ?, 0, 0)", (self._owner, fingerprint)
@@ -664,8 +684,34 @@ class Ledger:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
+        self._written = []
         with self._opened(), self._watch(self._path), writing(self._file):
             yield self._file
+        # Only what was committed: after an error none of it is in the file.
+        if self._note is not None:
+            for table, row, is_there in self._written:
+                self._note(table, row[: _KEY_COLUMNS[table]], row if is_there else None)
+        self._written = []
+
+    def _note_rows(self, file: sqlite3.Connection) -> None:
+        """Have every row that this connection writes noted."""
+        if self._note is None:
+            return
+
+        def note(table: str, is_there: int, *row: Any) -> None:
+            self._written.append((table, row, bool(is_there)))
+
+        file.create_function("note_row", -1, note)
+        for table in _KEY_COLUMNS:
+            named = file.execute("SELECT name FROM pragma_table_info(?)", (table,)).fetchall()
+            for event, version in (("INSERT", "NEW"), ("UPDATE", "NEW"), ("DELETE", "OLD")):
+                columns = ", ".join(f"{version}.{column}" for (column,) in named)
+                # Of this connection alone, and no part of the file.
+                file.execute(
+                    f"CREATE TEMP TRIGGER IF NOT EXISTS note_{table}_{event} AFTER {event} ON"
+                    f" {table} BEGIN SELECT note_row('{table}', {int(version == 'NEW')},"
+                    f" {columns}); END"
+                )
 
     @property
     def _file(self) -> sqlite3.Connection:
@@ -712,10 +758,37 @@ class Ledger:
             file.execute("PRAGMA journal_mode = WAL")
             # A charge that a power cut takes away would be spent a second time.
             file.execute("PRAGMA synchronous = FULL")
+            # A new file has no tables yet: `_open` makes them first.
+            if _tables(file) >= _TABLES:
+                self._note_rows(file)
         except BaseException:
             file.close()
             raise
         return file
+
+
+def write_ledger(path: Path, rows: Iterable[tuple[str, LedgerRow]]) -> None:
+    """Make a ledger of these rows, each with the name of its table, as `Ledger` notes them.
+
+    Raises as `Ledger` does, and `InvalidState` for rows that are none of a ledger.
+    """
+    make_private(path)
+    with (
+        sqlite_errors(path, "this client", partial(unreadable, path)),
+        closing(sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None)) as file,
+    ):
+        file.execute("PRAGMA journal_mode = WAL")
+        file.execute("PRAGMA synchronous = FULL")
+        with writing(file):
+            for table in _SCHEMA:
+                file.execute(table)
+            named = [("format", FORMAT), ("identity", secrets.token_hex(IDENTITY_BYTES))]
+            file.executemany("INSERT INTO about VALUES (?, ?)", named)
+            for name, row in rows:
+                if name not in _KEY_COLUMNS:
+                    raise unreadable(path, "a row of no table")
+                places = ", ".join("?" * len(row))
+                file.execute(f"INSERT INTO {name} VALUES ({places})", row)
 
 
 def _stamps(path: Path) -> tuple[tuple[int, int], ...]:

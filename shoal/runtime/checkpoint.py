@@ -56,7 +56,7 @@ _SCHEMA = (
     "CREATE TABLE parts (number INTEGER PRIMARY KEY, value BLOB NOT NULL)",
     "CREATE TABLE outbox (number INTEGER PRIMARY KEY, digest BLOB NOT NULL, record BLOB NOT NULL)",
 )
-_KEYS: Final = {"holders": "number", "state": "holder", "parts": "number", "outbox": "number"}
+ROW_KEYS: Final = {"holders": "number", "state": "holder", "parts": "number", "outbox": "number"}
 """table -> its key, which is the number of a row"""
 HOLDER_BITS: Final = 40
 """bits of a row's number within its holder: 10^12 rows, and 2^23 holders in SQLite's 63 bits"""
@@ -413,9 +413,9 @@ class CheckpointFile:
                 "version, start a client under a new name, and a server in a new folder with "
                 "--rebuild"
             )
-        if "format" not in about or not tables >= _KEYS.keys():
+        if "format" not in about or not tables >= ROW_KEYS.keys():
             raise self.damaged("not a checkpoint, or only a part of one")
-        for table, key in _KEYS.items():
+        for table, key in ROW_KEYS.items():
             found = self.connection.execute(
                 "SELECT type, pk FROM pragma_table_info(?) WHERE name = ?", (table, key)
             ).fetchone()

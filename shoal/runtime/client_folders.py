@@ -9,6 +9,14 @@ from shoal.telemetry.events import log_event
 
 NAME_FILE = "name.txt"
 """file in a client's folder with what the data call the client, where that is not its name"""
+PARTITION_FOLDERS = "partition.*"
+"""the folders of the partitions that a host of a group has, below which are those of their clients;
+a client's name has no dot"""
+
+
+def partition_folder(folder: Path, partition: int) -> Path:
+    """The folder of the clients of a partition that a host of a group has."""
+    return folder / PARTITION_FOLDERS.replace("*", str(partition))
 
 
 def client_folder(folder: Path, client: str, text: str | None = None) -> Path:

@@ -91,6 +91,15 @@ class _Client:
     """place of the next note of what was released"""
 
 
+class MovedClient(NamedTuple):
+    """A client that has come from another host, without its readings."""
+
+    number: int
+    name: str
+    place: int
+    """place of its next reading"""
+
+
 class SiteReadings:
     """The file with the readings of all clients of a site. One process writes it: the host.
 
@@ -103,11 +112,13 @@ class SiteReadings:
         retain_bytes: int,
         identity_of: Callable[[str], bytes] = lambda _: new_identity(),
         *,
+        identity: str = "",
         read_only: bool = False,
     ) -> None:
         """`retain_bytes`: bytes of the newest readings that are kept of each client.
 
-        `identity_of`: 16 bytes for a client that is new, by default random. `read_only`: for a
+        `identity_of`: 16 bytes for a client that is new, by default random; `identity`: of a new
+        file, by default random. `read_only`: for a
         command, which changes no file. Raises `SettingsError` for a file that this user may not
         write.
         """
@@ -115,7 +126,7 @@ class SiteReadings:
         self._retain_bytes = retain_bytes
         self._identity_of = identity_of
         statements: list[tuple[str, tuple[str, ...]]] = [(table, ()) for table in _SCHEMA]
-        about = ("format", FORMAT, "identity", new_identity().hex())
+        about = ("format", FORMAT, "identity", identity or new_identity().hex())
         statements.append(("INSERT INTO about VALUES (?, ?), (?, ?)", about))
         self._unchanged: ReadOnlyFile | None = None
         with self._errors():
@@ -196,6 +207,18 @@ class SiteReadings:
             )
         # Only once they are stored: after an error the same readings come again.
         self._clients.update(touched)
+
+    def adopt(self, clients: Sequence[MovedClient], source: bytes, at: Positions) -> None:
+        """Begin with these clients, and read the site's log on from here; the file is new."""
+        adopted = {}
+        for number, name, place in clients:
+            adopted[name] = _Client(number, name, self._identity_of(name), place, place, 0, 0)
+        rows = [tuple(vars(client).values()) for client in adopted.values()]
+        positions = [(source, partition, position) for partition, position in at.items()]
+        with self._errors(), writing(self._file):
+            self._file.executemany("INSERT INTO clients VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            self._file.executemany("INSERT INTO positions VALUES (?, ?, ?)", positions)
+        self._clients = adopted
 
     def log_of(self, client: str, *, closes_file: bool = False) -> Log:
         """The readings log of a client, and the notes of what was released of it.

@@ -152,6 +152,22 @@ def test_kubernetes_knows_every_field_of_what_the_chart_renders(helm: str, tmp_p
 
 
 @pytest.mark.integration
+def test_hosts_of_a_group_have_one_noise_key_and_no_numbers(helm: str, tmp_path: Path) -> None:
+    host = {**VALUES["host"], "noiseKeySecret": "site-key"}
+    found = objects(rendered(helm, tmp_path, VALUES | {"host": host}).stdout)
+    (stateful,) = (
+        resource
+        for resource in found
+        if resource["kind"] == "StatefulSet" and resource["metadata"]["name"] == "office-host"
+    )
+    spec = stateful["spec"]["template"]["spec"]
+    names = {variable["name"] for variable in spec["containers"][0]["env"]}
+    assert "SHOAL_HOST_NOISE_KEY_FILE" in names
+    assert not names & {"SHOAL_HOST_HOSTS", "SHOAL_HOST_NUMBER"}
+    assert "site-key" in str(spec["volumes"])
+
+
+@pytest.mark.integration
 def test_pods_have_no_rights_volumes_of_their_own_and_limits(helm: str, tmp_path: Path) -> None:
     found = objects(rendered(helm, tmp_path, VALUES).stdout)
     kinds = {

@@ -129,6 +129,16 @@ class GroupMember:
             return False
         return True
 
+    def has(self, partition: int) -> bool:
+        """Whether the group says now that a partition is this member's, and not only what it said
+        when this process last looked, which may have stood still since."""
+        consumer = self._connected()
+        place = TopicPartition(self._topic, partition)
+        with kafka_errors(self._where):
+            position = consumer.committed(place, timeout_ms=int(1000 * CONNECT_S))
+        # What is shown stays as it is; a commit of a former member is refused.
+        return self.commit({partition: position or 0}, "")
+
     def notes(self, partitions: Collection[int]) -> dict[int, str]:
         """The notes of the newest commits of these partitions, by whichever member; none for one
         that was never committed."""
