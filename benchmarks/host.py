@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,8 @@ def main(quick: bool, devices: int, seconds: int, out: Path) -> None:
 def measure(folder: Path, devices: int, seconds: int) -> dict[str, Any]:
     """Run one host: its clients begin, then a stream comes, and the host is started again."""
     file = folder / "federation.toml"
-    file.write_text(_federation(), encoding="utf-8")
+    site = {"client": '"key"', "address": '"sqlite:site-log.db"', "topic": f'"{TOPIC}"'}
+    file.write_text(federation("sqlite:federation.db", free_port(), site), encoding="utf-8")
     log_file = folder / "host.log"
     generator = np.random.default_rng(SEED)
     with closing(open_log(f"sqlite:{folder / 'site-log.db'}")) as log:
@@ -229,22 +231,24 @@ def _check(process: subprocess.Popen[bytes], began: float) -> None:
     time.sleep(POLL_S)
 
 
-def _federation() -> str:
+def federation(log: str, metrics_port: int, host: Mapping[str, str]) -> str:
+    """The file of a federation of counts of 8 features; `host`: the section of hosts, in TOML."""
     features = ""
     for number in range(DIMENSIONS):
         features += f'[[features]]\nname = "f{number}"\nlow = 0.0\nhigh = 1.0\n'
+    section = "".join(f"{name} = {value}\n" for name, value in host.items())
     return (
         '[federation]\nname = "measured"\n'
         + features
         + '[privacy]\nmode = "formal"\ncounts_epsilon = 4.0\n'
         '[[models]]\nname = "tree"\nalgorithm = "density_tree"\n'
-        '[log]\naddress = "sqlite:federation.db"\n'
-        f'[client]\nfolder = "clients"\nmetrics_port = {_free_port()}\n'
-        f'[host]\nclient = "key"\naddress = "sqlite:site-log.db"\ntopic = "{TOPIC}"\n'
+        f'[log]\naddress = "{log}"\n'
+        f'[client]\nfolder = "clients"\nmetrics_port = {metrics_port}\n[host]\n{section}'
     )
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of loopback that is free now."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port: int = found.getsockname()[1]
