@@ -127,8 +127,9 @@ def lines_of(model: str, cycles: Sequence[Cycle], chance: float = CHANCE) -> lis
     if not cycles:
         return [
             f"{model}: nothing is known of cycles. It takes {PERIODS_MIN} whole days with an update"
-            " in every six hours; an update counts at the time of its newest reading, so in a"
-            " replay make publish_readings smaller."
+            " in every six hours; an update counts at the time of its newest reading, so make"
+            " publish_readings smaller, or [privacy] window_readings where the model learns from"
+            " counts: a window of them is one update."
         ]
     lines = [cycle.text() for cycle in cycles if cycle.chance < chance]
     periods = {cycle.period: cycle.periods for cycle in cycles}

@@ -3,6 +3,7 @@ that have changed."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -36,6 +37,9 @@ FLEET_MIN: Final = 3
 """clients with readings at the time from which on one is named as that which feeds a cluster"""
 NEARLY_ALL: Final = 0.9
 """share of a cluster's readings"""
+SHOWN_PART: Final = 0.5
+"""part of a cluster's recent readings that the newest bins must have to show from which client they
+come"""
 OPEN_MAX: Final = 16
 """bins of a model that stay in memory after they were published, those that updates fell into last
 """
@@ -228,9 +232,15 @@ class Recorder:
         """The name of a client by its number."""
         return client_name(number, list(self._clients))
 
-    def feeding_client(self, identity: int) -> str:
+    def feeding_client(
+        self, identity: int, share: float = 0.0, of_readings: float = math.inf
+    ) -> str:
         """The client of several from which nearly all readings of a cluster came in the newest bin
-        of six hours and the one before; empty where there is none, or they are not read yet."""
+        of six hours and the one before; empty where there is none, or they are not read yet.
+
+        `share`: that of the cluster in the newest `of_readings` readings, for which the client is
+        named.
+        """
         if not self._published.whole:
             return ""
         newest = self._newest.get(PLACES_S)
@@ -238,16 +248,21 @@ class Recorder:
             return ""
         of_cluster: Counter[int] = Counter()
         clients: set[int] = set()
+        of_all = 0
         for start in (newest - PLACES_S, newest):
             cells = self._opened(PLACES_S, start).cells
             if cells is None:
                 # There were too many pairs to keep them.
                 return ""
             clients.update(cells.clients.tolist())
+            of_all += int(cells.counts.sum())
             own = cells.counts[:, cells.identities == identity].sum(axis=1)
             for client, readings in zip(cells.clients.tolist(), own.tolist(), strict=True):
                 of_cluster[client] += readings
-        if len(clients) < FLEET_MIN or not of_cluster.total():
+        # A cluster that is found on a Sunday may have its readings by day from Monday to Friday:
+        # the few that fall to it here, as by the noise of private counts, do not show whose it is.
+        expected = share * min(of_all, of_readings)
+        if len(clients) < FLEET_MIN or of_cluster.total() <= SHOWN_PART * expected:
             return ""
         [(client, readings)] = of_cluster.most_common(1)
         if client == OTHER_CLIENTS or readings < NEARLY_ALL * of_cluster.total():

@@ -607,7 +607,10 @@ class ModelPublisher:
         one pump of twenty is that pump's."""
         if event.kind not in FED_KINDS:
             return event
-        return replace(event, client=self._recorder.feeding_client(event.identity))
+        client = self._recorder.feeding_client(
+            event.identity, event.share, DEFAULT_POLICY.share_readings
+        )
+        return replace(event, client=client)
 
     def _lasting_moves(
         self, lineage: Lineage, events: Sequence[ClusterEvent]

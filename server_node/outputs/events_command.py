@@ -78,7 +78,7 @@ def list_(file: Path, client: str | None, model: str | None, follow: bool, as_js
                 click.echo(record.value if as_json else _line(event))
                 listed = True
         else:
-            listed = _list_lasting([event for _, event in wanted])
+            listed = _list_lasting(_by_time([event for _, event in wanted]))
         if not listed:
             click.echo(f"No events: {_why_none(config, log, client, topic, model)}.", err=True)
 
@@ -103,6 +103,13 @@ def _each_event(
             yield record, event
         if not records and not follow:
             return
+
+
+def _by_time(events: Sequence[Event]) -> list[Event]:
+    """Site events in the order of their times, those without a time first; cluster events in the
+    order in which they were found."""
+    # Of a batch of readings the log has the events of one kind after those of another.
+    return sorted(events, key=lambda event: (event.at or 0.0) * isinstance(event, SiteEvent))
 
 
 def _list_lasting(events: Sequence[Event]) -> bool:

@@ -971,6 +971,10 @@ def test_a_cluster_is_that_of_the_client_from_which_nearly_all_its_readings_come
         assert kept.feeding_client(7) == "pump-7", "of 90 %, in the bin before the newest"
         assert not kept.feeding_client(0)
         assert not kept.feeding_client(8), "which has no readings"
+        # 20 of 90 readings of these hours are of the cluster.
+        assert kept.feeding_client(7, 0.4) == "pump-7"
+        assert not kept.feeding_client(7, 0.5), "most of its readings are of other hours"
+        assert kept.feeding_client(7, 0.5, 60.0) == "pump-7", "of the newest 60 readings it has 30"
     recorder.count(attribution(START + PLACES_S, "pump-2", {7: 1}, 4))
     assert not recorder.feeding_client(7)
 
