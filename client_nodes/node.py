@@ -80,7 +80,7 @@ class ClientResources(NamedTuple):
     """most seconds of learning that are repeated after a kill"""
 
 
-STATE_VERSION = 16
+STATE_VERSION = 17
 LABELS_PART = "labels"
 """name of the part that only a client with labels has"""
 

@@ -19,6 +19,7 @@ import numpy as np
 from shoal.algorithms.streaming import Rows
 from shoal.client_nodes.intake import READINGS_READ_MAX, Batch
 from shoal.client_nodes.labelling.backlog import Backlog
+from shoal.client_nodes.labelling.calibration import CALIBRATED_DAYS, Calibration
 from shoal.client_nodes.labelling.drift import DriftWatch
 from shoal.client_nodes.labelling.dwells import Dwells
 from shoal.client_nodes.labelling.snapshot_clusters import NO_IDENTITY, Assigned, SnapshotClusters
@@ -73,6 +74,7 @@ class ModelLabels:
     """the same of the backlog"""
     backlog: Backlog = field(default_factory=Backlog)
     spread: Spread = field(default_factory=Spread)
+    calibration: Calibration = field(default_factory=Calibration)
     clusters: SnapshotClusters | None = None
     """clusters of the newest snapshot, if it knows any"""
     version: int = 0
@@ -256,8 +258,14 @@ class Labeller:
                 sequence = self._sequences.halves[model].sequence_labels(snapshot.arrays)
             algorithm = self._contract.models[model].algorithm
             clusters = SnapshotClusters(snapshot, algorithm, sequence)
+            before = kept.clusters
             kept.version = snapshot.version
             kept.clusters = clusters if clusters.known else None
+            if kept.clusters is not None:
+                readings = kept.visits.kept(CALIBRATED_DAYS)
+                moves = kept.calibration.follow(clusters, before, readings)
+                for identity, move in moves.items():
+                    kept.spread.move(identity, move.counts)
 
     def label_again(self, learnt: Positions, oldest: Positions) -> dict[str, bool]:
         """Label all readings from `oldest` to `learnt` again, in the calls of `label` that follow.
@@ -275,6 +283,7 @@ class Labeller:
         for kept in self._models.values():
             if kept.clusters is not None:
                 kept.spread = Spread()
+                kept.calibration = Calibration()
                 kept.usual = UsualValues(self._contract.width)
                 kept.visits = self._no_visits()
                 kept.waiting_earlier = WaitingReadings(self._contract.width)
@@ -285,6 +294,7 @@ class Labeller:
         """Forget what is known by lasting identity: another log has other identities."""
         for model, kept in self._models.items():
             kept.spread = Spread()
+            kept.calibration = Calibration()
             kept.usual = UsualValues(self._contract.width)
             kept.dwells = self._no_dwells(model)
             kept.drift = self._no_drift(model)
@@ -296,6 +306,7 @@ class Labeller:
             models[model] = {
                 "backlog": kept.backlog.state(),
                 "spread": kept.spread.state(),
+                "calibration": kept.calibration.state(),
                 "usual": kept.usual.state(),
                 "drift": kept.drift.state(),
                 "streaks": kept.streaks.state(),
@@ -317,7 +328,7 @@ class Labeller:
         for name, model in state["models"].items():
             if standing.get(name) == "same":
                 # Between other bounds the same level is at another place, which is no shift.
-                anew = {part: models[name][part] for part in ("drift", "visits")}
+                anew = {part: models[name][part] for part in ("drift", "visits", "calibration")}
                 models[name] = {**model, **anew}
             elif standing.get(name) == "anew":
                 models[name] |= {"backlog": model["backlog"], "novel": model["novel"]}
@@ -330,6 +341,7 @@ class Labeller:
                 own = state["models"][model]
                 kept.backlog = Backlog.restored(own["backlog"])
                 kept.spread.restore(own["spread"])
+                kept.calibration.restore(own["calibration"])
                 kept.usual.restore(own["usual"])
                 kept.drift.restore(own["drift"])
                 kept.streaks.restore(own["streaks"])

@@ -8,6 +8,7 @@ normal after a few of them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
@@ -129,6 +130,21 @@ class Spread:
             del self._counts[oldest]
             self._runs.pop(oldest, None)
         return Ranked(novelty, held)
+
+    def move(self, identity: int, moved: Callable[[Ints], Ints]) -> None:
+        """Move what is known of a cluster: `moved` gives counts (BINS,) of distances before those
+        of distances now."""
+        counts = self._counts.get(identity)
+        if counts is not None:
+            self._counts[identity] = moved(counts)
+        for key, held in self._held.items():
+            if key[1] == identity:
+                self._held[key] = moved(held)
+        alone = self._runs.get(identity, NO_BIN)
+        if alone != NO_BIN:
+            of_run = np.zeros(BINS, dtype=np.int64)
+            of_run[alone] = 1
+            self._runs[identity] = int(moved(of_run).argmax())
 
     def begin_day(self, day: int) -> None:
         """Let what was held back for long enough become known."""

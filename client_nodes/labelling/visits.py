@@ -58,6 +58,19 @@ Day = Annotated[int, Whole(least=-COUNT_MAX)]
 """days since 1970, which may be before where a sensor's clock says so"""
 
 
+Place = tuple[int, int]
+"""day and key of a kept reading"""
+
+
+class KeptReadings(NamedTuple):
+    """Earlier readings of a client."""
+
+    places: Sequence[Place]
+    """(n,)"""
+    rows: Floats
+    """(n, d) in unit coordinates within the bounds"""
+
+
 def day_of(time: float) -> int:
     """The day (UTC) of a time in seconds since 1970."""
     return math.floor(time / DAY_S)
@@ -154,6 +167,17 @@ class Visits:
     def has_earlier(self, day: int) -> bool:
         """Whether there was an earlier day, without which nothing is usual yet."""
         return bool(self._days) and next(iter(self._days)) < day
+
+    def kept(self, days: int) -> KeptReadings:
+        """The readings that are kept of so many newest days, in their order."""
+        newest = set(list(self._samples)[-days:])
+        places = []
+        rows = []
+        for day, key, row in _each_sample(self._samples):
+            if day in newest:
+                places.append((day, key))
+                rows.append(row)
+        return KeptReadings(places, np.array(rows).reshape(-1, self._width))
 
     def usual_here(self, day: int, version: int, relabel: Relabel) -> Callable[[int], bool]:
         """A function that says of a cluster whether the client was there before this day.

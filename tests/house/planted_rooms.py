@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from shoal.config.settings import Config, load_config
 from shoal.onebox.federation import OneBox
 from shoal.protocol.events import SiteEvent
-from shoal.protocol.readings import Reading
+from shoal.protocol.readings import NUMBER, Reading, number_contents
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS, SITE_EVENTS
 from shoal.runtime.logs import open_client_log
 from shoal.transports.base import latest
 from shoal.transports.sqlite.log import SqliteLog
+from tests.house.small_federation import give_noise_keys
 from tests.small_plant import Clock
 
 STEP_S: Final = 300
@@ -65,10 +66,10 @@ unit = "dB"
 low = 0
 high = 100
 [privacy]
-mode = "off"
+{privacy}
 [[models]]
 name = "clusters"
-algorithm = "cluster_tree"
+algorithm = "{algorithm}"
 {options}
 [log]
 address = "sqlite:federation.db"
@@ -89,6 +90,16 @@ snapshot_updates = 12
 snapshot_s = {snapshot_s}
 port = 0
 """
+
+
+WITHOUT_NOISE: Final = 'mode = "off"'
+WITH_NOISE: Final = """mode = "formal"
+counts_epsilon = 4.0
+times = "public"
+window_readings = 100
+window_s = 33000.0
+"""
+"""as `shoal init` writes it for a file of these rooms"""
 
 
 def outage_begin(day: int) -> int:
@@ -137,29 +148,37 @@ def server_room(days: int, seed: int = 0, outage_day: int | None = None) -> NDAr
     return np.column_stack([temperature, light, sound])
 
 
-def planted_rooms() -> dict[str, NDArray[np.float64]]:
-    """(n, 3) readings of each room, with all that happens in them."""
+def planted_rooms(days: int = DAYS) -> dict[str, NDArray[np.float64]]:
+    """(n, 3) readings of each room in the first of these days, with all that happens in them."""
     office_readings = office(DAYS, 0, HOLIDAYS)
     begin = STUCK_DAY * A_DAY + STUCK_HOUR * 3600 // STEP_S
     office_readings[begin : begin + A_DAY, 2] = office_readings[begin, 2]
     meeting_readings = office(DAYS, 3, HOLIDAYS)
     meeting_readings[EXCHANGE_DAY * A_DAY :, 0] += EXCHANGED_BY
-    return {
+    readings = {
         OFFICE: office_readings,
         MEETING_ROOM: meeting_readings,
         SERVER_ROOM: server_room(DAYS, 0, OUTAGE_DAY),
     }
+    return {room: of_room[: days * A_DAY] for room, of_room in readings.items()}
 
 
 def write_room(config: Config, client: str, readings: NDArray[np.float64]) -> None:
-    """Append the readings of a room to its own log."""
+    """Append the readings of a room to its own log, as a producer does: with their times beside
+    them."""
     folder = config.client.folder / client
     folder.mkdir(parents=True, exist_ok=True)
-    with closing(SqliteLog(folder / "readings.db", durable=False)) as log:
+    # The noise of counts is a function of the identity of the log, too.
+    identity = client.encode().ljust(16, b".")
+    with closing(
+        SqliteLog(folder / "readings.db", durable=False, new_identity=lambda: identity)
+    ) as log:
         log.ensure(READINGS, READINGS_SETTINGS)
         times = [START + number * STEP_S for number in range(len(readings))]
-        for value in Reading.encode_many(times, readings):
-            log.publish(READINGS, value, headers=Reading.headers())
+        noted = number_contents(range(len(times)), times)
+        values = Reading.encode_many(times, readings)
+        for value, content in zip(values, noted, strict=True):
+            log.publish(READINGS, value, headers=(*Reading.headers(), (NUMBER, content)))
         log.flush()
 
 
@@ -168,18 +187,28 @@ def run_rooms(
     rooms: dict[str, NDArray[np.float64]],
     options: str = "",
     publish_labels: bool = False,
+    *,
+    noise: bool = False,
 ) -> Config:
-    """Write a federation of these rooms, and run it to the end."""
+    """Write a federation of these rooms, and run it to the end. `noise`: in mode formal, with the
+    same noise in each run."""
+    days = max(len(readings) for readings in rooms.values()) // A_DAY
     file = folder / "rooms.toml"
     text = FILE.format(
-        options=options, publish_labels=str(publish_labels).lower(), snapshot_s=SNAPSHOT_S
+        options=options,
+        privacy=WITH_NOISE if noise else WITHOUT_NOISE,
+        algorithm="density_tree" if noise else "cluster_tree",
+        publish_labels=str(publish_labels).lower(),
+        snapshot_s=SNAPSHOT_S,
     )
     file.write_text(text, encoding="utf-8")
     config = load_config(file)
     for client, readings in rooms.items():
         write_room(config, client, readings)
+    if noise:
+        give_noise_keys(folder, list(rooms), federation="rooms")
     # After the readings: their times would be those of a sensor whose clock is ahead.
-    clock = Clock(START + DAYS * 86_400.0)
+    clock = Clock(START + days * 86_400.0)
     with OneBox(config, list(rooms), clock) as box:
         box.run_until_idle()
         # The snapshot of the last updates is due by time alone.

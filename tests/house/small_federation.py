@@ -158,15 +158,18 @@ def create_federation(
     return file
 
 
-def give_noise_keys(folder: Path, clients: Sequence[str], *, of_host: bool = False) -> None:
-    """Give clients that have learnt nothing fixed noise keys, so that their noise is the same after
-    every power cut. `of_host`: they are of a host that takes their readings from one log."""
+def give_noise_keys(
+    folder: Path, clients: Sequence[str], *, of_host: bool = False, federation: str = "house"
+) -> None:
+    """Give clients of a federation that have learnt nothing fixed noise keys, so that their noise
+    is the same after every power cut. `of_host`: they are of a host that takes their readings from
+    one log."""
     for client in clients:
         client_folder = folder / "clients" / client
-        owner = f"client {client} of house"
+        owner = f"client {client} of {federation}"
         if of_host:
             path = folder / "clients" / "checkpoints.db"
-            Checkpoint(path, owner, process="host of house").close()
+            Checkpoint(path, owner, process=f"host of {federation}").close()
             client_folder.mkdir(parents=True, exist_ok=True)
         else:
             Checkpoint(client_folder / "checkpoint.db", owner).close()

@@ -65,6 +65,7 @@ STUCK_FROM = START + STUCK_DAY * DAY_S + STUCK_HOUR * 3600
 EXCHANGED = START + EXCHANGE_DAY * DAY_S
 USED_LIGHT = 250.0
 """lux above which an office is used"""
+PRIVATE_DAYS = OUTAGE_DAY + 2
 # The tree is cut less often than by default, which takes half of the time.
 OPTIONS = "options = { rebuild_readings = 2000 }"
 
@@ -100,11 +101,11 @@ class Rooms:
         return nearest
 
 
-@pytest.fixture(scope="module")
-def rooms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rooms]:
-    folder = tmp_path_factory.mktemp("rooms")
-    readings = planted_rooms()
-    config = run_rooms(folder, readings, OPTIONS, publish_labels=True)
+def run_and_open(
+    folder: Path, readings: dict[str, Floats], options: str = "", *, noise: bool = False
+) -> Iterator[Rooms]:
+    """Run a federation of these rooms to its end, and show it."""
+    config = run_rooms(folder, readings, options, publish_labels=True, noise=noise)
     with OneBox(config, list(readings)) as box:
         # As after a kill: what was learnt since the newest checkpoint is learnt again.
         box.run_until_idle()
@@ -113,6 +114,18 @@ def rooms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rooms]:
         registry = box.server.metrics.registry
         app = create_app(StatusBoard(status), registry, predict, history=history)
         yield Rooms(config, folder / "rooms.toml", WebClient(app))
+
+
+@pytest.fixture(scope="module")
+def rooms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rooms]:
+    yield from run_and_open(tmp_path_factory.mktemp("rooms"), planted_rooms(), OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def private_rooms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rooms]:
+    """The same rooms in mode formal, up to the day after the outage."""
+    readings = planted_rooms(PRIVATE_DAYS)
+    yield from run_and_open(tmp_path_factory.mktemp("private"), readings, noise=True)
 
 
 def labels_of(config: Config, client: str) -> dict[int, Label]:
@@ -144,7 +157,11 @@ def utc(moment: float) -> str:
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def test_the_outage_is_told_once_and_soon_and_nothing_else_of_its_room(rooms: Rooms) -> None:
+@pytest.mark.parametrize("kind_of_rooms", ["rooms", "private_rooms"])
+def test_the_outage_is_told_once_and_soon_and_nothing_else_of_its_room(
+    kind_of_rooms: str, request: pytest.FixtureRequest
+) -> None:
+    rooms: Rooms = request.getfixturevalue(kind_of_rooms)
     events = site_events(rooms.config, SERVER_ROOM)
     assert sorted(event.kind for event in events) == [
         "new_here",
@@ -484,3 +501,48 @@ def test_the_terminal_lists_the_events_of_a_site_as_they_are(rooms: Rooms, clien
         for event in site_events(rooms.config, client)
     ]
     assert sorted(printed) == sorted(told)
+
+
+def test_private_events_of_the_federation_have_times_of_readings_and_true_clients(
+    private_rooms: Rooms,
+) -> None:
+    rooms = private_rooms
+    [model] = rooms.get("/v1/status?model=clusters")["models"]
+    events = model["clustering"]["events"]
+    lines = rooms.printed("events", "list").splitlines()
+    assert lines == [printed_line(event) for event in events if not event["brief"]]
+    begun = {event["cluster"] for event in events if event["kind"] in {"birth", "parted"}}
+    used = rooms.cluster_at(Light=500.0)["identity"]
+    machines = rooms.cluster_at(Sound=68.0)["identity"]
+    assert {used, machines} <= begun
+    for event in events:
+        assert START <= event["at"] <= START + PRIVATE_DAYS * DAY_S, "times are those of readings"
+        named = re.search(r"nearly all of them of (\S+)$", event["text"])
+        if named is not None:
+            assert (event["cluster"], named[1]) == (machines, SERVER_ROOM), event["text"]
+
+
+def test_private_shares_are_the_truth_within_some_points(private_rooms: Rooms) -> None:
+    rooms = private_rooms
+    readings = planted_rooms(PRIVATE_DAYS)
+    report = rooms.get("/v1/clusters?model=clusters")
+    n = 3 * PRIVATE_DAYS * A_DAY
+    assert report["counted"]["readings"] == n
+    assert report["counted"]["start"] == START
+    assert report["counted"]["end"] == START + PRIVATE_DAYS * DAY_S
+    offices = np.concatenate([readings[OFFICE], readings[MEETING_ROOM]])
+    used = rooms.cluster_at(Light=500.0)
+    # In the first days, before clusters are found, no share is known.
+    assert used["share"] == pytest.approx((offices[:, 1] > USED_LIGHT).sum() / n, abs=0.03)
+    machines = rooms.cluster_at(Sound=68.0)
+    assert machines["share"] == pytest.approx(1 / 3 - OUTAGE_ROWS / n, abs=0.03)
+    assert machines["fed_by"][0]["client"] == SERVER_ROOM
+    near = [1.0, 20.0, 2.0]
+    middle = offices[offices[:, 1] > USED_LIGHT].mean(axis=0)
+    assert (np.abs(np.array(used["centre"]) - middle) <= near).all()
+
+
+def test_what_windows_of_many_hours_hide_is_said(private_rooms: Rooms) -> None:
+    printed = private_rooms.printed("history", "cycles")
+    assert "nothing is known of cycles" in printed
+    assert "[privacy] window_readings" in printed
