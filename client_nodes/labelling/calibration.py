@@ -91,7 +91,7 @@ class Calibration:
 
     def __init__(self) -> None:
         self._version = 0
-        """of the newest snapshot by which readings were measured"""
+        """version of the newest snapshot by which readings were measured"""
         self._measured: dict[Place, _Measured] = {}
 
     def follow(
