@@ -44,7 +44,6 @@ from shoal.server_node.bootstrap import initial_status
 from shoal.server_node.history.store import HISTORY_FILE, HistoryReader
 from shoal.server_node.ingest.request_publishing import request_publisher
 from shoal.server_node.outputs.web import page_server
-from shoal.server_node.outputs.web.server import PortInUse
 from shoal.server_node.report.build import Reports
 from shoal.server_node.report.clusters import whole_percents
 from shoal.server_node.report.status import StatusBoard
@@ -312,24 +311,17 @@ def _page(
     server = config.server
     resource = {"shoal.federation": config.contract.federation}
     history = HistoryReader(server.folder / HISTORY_FILE)
-    make = partial(
-        page_server,
+    web = page_server(
         board,
         registry,
         server.host,
-        publish_request=request_publisher(config),
+        server.port,
+        request_publisher(config),
         history=history,
         open_log=partial(open_log, config.log),
     )
-    web = make(port=server.port)
-    try:
-        port = web.start()
-    except PortInUse:
-        if "port" in server.model_fields_set:
-            raise
-        # The default port, which another run or a demo uses; no setting has asked for it.
-        web = make(port=0)
-        port = web.start()
+    # Another run or a demo may use the default port, which no setting has asked for.
+    port = web.start(or_any_port="port" not in server.model_fields_set)
     page = f"http://{server.host}:{port}/"
     try:
         click.echo(f"The live page: {page}", err=True)

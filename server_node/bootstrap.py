@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from shoal.config.changes import ContractChange, changed_text
 from shoal.config.resolved import ResolvedContract
@@ -159,6 +159,17 @@ class OwnHelper:
         return self._node is not None and self._node.step()
 
 
+class HasStatus(Protocol):
+    """A node that people see the status of."""
+
+    def status(self) -> ServerStatus:
+        """Its status now. Raises as its log does."""
+        ...
+
+
+AnyNode = TypeVar("AnyNode", bound=HasStatus)
+
+
 class StatusUpdater:
     """Puts the status of a node on a board a few times per second.
 
@@ -177,7 +188,7 @@ class StatusUpdater:
         self._clock = clock
         self._due = clock()
 
-    def update(self, node: ServerNode) -> None:
+    def update(self, node: HasStatus) -> None:
         """Renew the status if it is time to; called before each step."""
         now = self._clock()
         if now >= self._due:
@@ -198,7 +209,7 @@ class StatusUpdater:
             raise
 
     @contextmanager
-    def until_closed(self, node: ServerNode) -> Iterator[ServerNode]:
+    def until_closed(self, node: AnyNode) -> Iterator[AnyNode]:
         """Show the newest status as one that is not ready at the end: the node no longer reads."""
         try:
             yield node
@@ -209,12 +220,12 @@ class StatusUpdater:
             self._board.post(replace(self._board.status, ready=False))
 
 
-def initial_status(config: Config, now: float) -> ServerStatus:
-    """The status before the first step; `now` in seconds since 1970."""
+def initial_status(config: Config, now: float, who: str = "server") -> ServerStatus:
+    """The status before the first step of `who`; `now` in seconds since 1970."""
     contract = config.resolved
     models: dict[str, ModelStatus] = {}
     for name, model in contract.models.items():
         models[name] = ModelStatus(
-            name, model.declared.algorithm, waiting_for="The server is opening the log."
+            name, model.declared.algorithm, waiting_for=f"The {who} is opening the log."
         )
     return ServerStatus(contract, now, now, models=models)

@@ -474,10 +474,26 @@ class ServerMonitoring:
         self._metrics.round_counted.labels(model=event.model).set(event.answers)
         self._metrics.round_shift.labels(model=event.model).set(event.shift)
 
-    def _published(self, published: PublishedSnapshot, totals: _Totals) -> None:
+    def show(self, published: PublishedSnapshot) -> None:
+        """Show the clusters of the newest snapshot of a model, and what is new with it. Nothing is
+        logged."""
         snapshot = published.snapshot
         self._sizes(snapshot, published.view, published.lineage)
         self._metrics.unusual.labels(model=snapshot.model).set(published.unusual)
+        for event in published.events:
+            # Alert rules count them, and a cluster that is confirmed or muted raises none.
+            if not event.muted:
+                self._metrics.cluster_events.labels(model=snapshot.model, event=event.kind).inc()
+        events = (
+            BirthOrEnd(event.kind, event.cluster, event.text, event.happened_at)
+            for event in published.events
+        )
+        self._clusters.births_and_ends(snapshot.model, events)
+        self._clusters.counted(snapshot.model, published.history.messages)
+
+    def _published(self, published: PublishedSnapshot, totals: _Totals) -> None:
+        snapshot = published.snapshot
+        self.show(published)
         for client, unlike in published.unlikeness.items():
             # A client is labelled with its first update, up to a number of clients.
             if client in self._labelled:
@@ -504,9 +520,6 @@ class ServerMonitoring:
             short = {"model": snapshot.model, "places": places, "clusters": snapshot.known}
             totals.reports.append(Report("memory_too_small", logging.WARNING, short))
         for event in published.events:
-            # Alert rules count them, and a cluster that is confirmed or muted raises none.
-            if not event.muted:
-                self._metrics.cluster_events.labels(model=snapshot.model, event=event.kind).inc()
             changed = {
                 "model": snapshot.model,
                 "event_id": event.id,
@@ -514,12 +527,6 @@ class ServerMonitoring:
                 "text": event.text,
             }
             totals.reports.append(Report("cluster_changed", logging.INFO, changed))
-        events = (
-            BirthOrEnd(event.kind, event.cluster, event.text, event.happened_at)
-            for event in published.events
-        )
-        self._clusters.births_and_ends(snapshot.model, events)
-        self._clusters.counted(snapshot.model, published.history.messages)
 
     def _sizes(self, snapshot: Snapshot, view: ClusteringView, lineage: Lineage) -> None:
         labels = {"model": snapshot.model}

@@ -86,6 +86,10 @@ class LogError(ShoalError):
     exit_code = 4
 
 
+class TopicMissing(LogError):
+    """The log has no topic of this name."""
+
+
 class MissingCodec(LogError):
     """Records are compressed by a codec whose library is not installed here: nothing is wrong with
     them, so none is passed over."""

@@ -29,7 +29,7 @@ helper_node | producers client_nodes server_node | onebox reproduction
 those before."""
 SERVER_LAYERS = """
 history | report | models | regions | ingest | outputs | spans monitoring | lease node
-bootstrap replicas | server_command
+bootstrap replicas page | server_command
 """
 """the same for the folders of `server_node` and the files beside them: no two folders import each
 other"""

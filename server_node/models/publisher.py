@@ -39,7 +39,7 @@ from shoal.server_node.models.base import HistoryChange, Processed, PublishedSna
 from shoal.server_node.models.clients import Clients
 from shoal.server_node.models.sequences import Content
 from shoal.server_node.report.description import describe
-from shoal.server_node.report.event_messages import event_messages
+from shoal.server_node.report.event_messages import EVENTS_MAX, event_messages, recent_event
 from shoal.server_node.report.lineage.clusters import Lineage, restore_lineage
 from shoal.server_node.report.lineage.events import (
     FED_KINDS,
@@ -94,10 +94,6 @@ DENSER_WEIGHT = 0.3
 SPARSER_WEIGHT = 0.02
 """weights of an update in the seconds between readings, where it has more readings than usual in
 its time, and fewer"""
-
-
-EVENTS_MAX = 100
-"""newest cluster events that are kept for people to read"""
 
 
 @dataclass
@@ -504,22 +500,7 @@ class ModelPublisher:
             snapshot.reading_time, snapshot.known, snapshot.nodes, snapshot.readings
         )
         self.history = thinned([*self.history, point])
-        recent = []
-        for event in events:
-            found_later_at = None
-            if event.happened_at != event.found_at:
-                found_later_at = event.found_at
-            recent.append(
-                RecentEvent(
-                    event.happened_at,
-                    event.kind,
-                    event.cluster,
-                    event.other,
-                    event.text,
-                    event.last_reading_at,
-                    found_later_at,
-                )
-            )
+        recent = [recent_event(event) for event in events]
         self.events = [*self.events, *recent][-EVENTS_MAX:]
         labels = {event.cluster: event.label for event in events}
         for cluster in lineage.known:

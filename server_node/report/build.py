@@ -92,7 +92,7 @@ class Reports:
         return Federation(
             federation=contract.federation,
             contract=contract.digest,
-            clients_note=clients_note(contract),
+            clients_note=f"{clients_note(contract)} {status.clients_note}".strip(),
             shoal=__version__,
             started_at=status.started_at,
             ready=status.ready,
@@ -285,6 +285,7 @@ def _model(
         waiting_for = NO_SNAPSHOT
     if snapshot is not None and not snapshot.nodes and model.lineage.known:
         state = BEGINS_ANEW
+    state = f"{state} {model.note}".strip()
     return Model(
         name=model.name,
         algorithm=model.algorithm,

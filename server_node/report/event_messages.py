@@ -12,9 +12,12 @@ from shoal.protocol.messages import Snapshot
 from shoal.server_node.report.description import Description
 from shoal.server_node.report.lineage.clusters import Cluster, Lineage, dwell_text
 from shoal.server_node.report.lineage.events import ClusterEvent, EventKind
+from shoal.server_node.report.status import RecentEvent
 
 CLIENT_KINDS: Final = frozenset({EventKind.UNLIKE_OTHERS, EventKind.LIKE_OTHERS_AGAIN})
 """kinds of events that are of a client, and name a cluster only"""
+EVENTS_MAX: Final = 100
+"""newest cluster events of a model that are kept for people to read"""
 
 
 def _centre_by_name(centre: tuple[float, ...], contract: Contract) -> dict[str, float | str]:
@@ -95,6 +98,22 @@ def event_messages(
             )
         )
     return messages
+
+
+def recent_event(event: ClusterEventMessage) -> RecentEvent:
+    """An event as it is kept for people to read."""
+    found_later_at = None
+    if event.happened_at != event.found_at:
+        found_later_at = event.found_at
+    return RecentEvent(
+        event.happened_at,
+        event.kind,
+        event.cluster,
+        event.other,
+        event.text,
+        event.last_reading_at,
+        found_later_at,
+    )
 
 
 def title(cluster: Cluster | None, label: str = "") -> str:

@@ -118,6 +118,8 @@ class ModelStatus:
     unlike: Sequence[tuple[str, float]] = ()
     """clients whose shares differ from those of all others, and the start of the first day of it,
     seconds since 1970"""
+    note: str = ""
+    """further facts that people must know before they believe what is shown of it"""
 
 
 @dataclass(frozen=True)
@@ -135,12 +137,14 @@ class ServerStatus:
     """reason -> messages rejected since the start"""
     quarantined: Sequence[QuarantinedClient] = ()
     """clients that a model absorbs nothing from"""
-    lag_records: int = 0
-    """updates in the log that are not read yet"""
+    lag_records: int | None = 0
+    """updates in the log that are not read yet; None where that is not known"""
     regions: Sequence[Region] = ()
     """the regions below, those below another one after it"""
     remark: str = ""
     """further facts that people must know of the noise of this run"""
+    clients_note: str = ""
+    """further facts that people must know of the clients listed"""
     client_names: Mapping[str, str] = field(default_factory=dict)
     """client -> name that its owner gave it, of those that people are shown under another name"""
     ended: bool = False

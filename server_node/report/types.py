@@ -556,8 +556,8 @@ class Federation:
     """whether every update that was in the log at the start has been read"""
     ended: bool
     """whether the source of all readings has ended, and they are learnt"""
-    lag_records: Count
-    """updates in the log that are not read yet"""
+    lag_records: Count | None
+    """updates in the log that are not read yet; null on a page that reads no updates"""
     history_read: float
     """the share that is there of a history that is made again from the log, 0 to 1; below 1, what
     is of the history is left out"""

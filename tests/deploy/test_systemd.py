@@ -21,6 +21,8 @@ from shoal.cli.main import shoal
 from shoal.config.settings import load_config
 from shoal.producers.mqtt.settings import mqtt_settings
 from shoal.producers.synthetic import federation_file
+from shoal.protocol.topics import ensure_topics
+from shoal.transports import open_log
 from tests.mosquitto_broker import PATIENCE_S
 
 UNITS = Path(__file__).parents[2] / "deploy" / "systemd"
@@ -29,6 +31,7 @@ SERVICES = (
     "shoal-client@.service",
     "shoal-producer-mqtt@.service",
     "shoal-helper.service",
+    "shoal-page.service",
 )
 EXPOSURE_MAX = 12
 """exposure by `systemd-analyze security` in tenths: 0 is fully confined, 100 not at all"""
@@ -121,6 +124,7 @@ def test_no_unit_can_access_the_folder_of_another() -> None:
     assert folders["shoal-server.service"] == ["shoal-server", "shoal-log"]
     assert folders["shoal-client@.service"] == ["shoal-client/%i", "shoal-log"]
     assert folders["shoal-helper.service"] == ["shoal-helper", "shoal-log"]
+    assert folders["shoal-page.service"] == ["shoal-page", "shoal-log"]
     assert folders["shoal-producer-mqtt@.service"] == ["shoal-client/%i"], (
         "the producer does not use the log"
     )
@@ -243,9 +247,16 @@ def test_the_process_of_a_unit_runs_when_it_can_write_its_own_folders_only(
         plant = re.sub(r"(?s)\[privacy\].*?(?=\[\[models)", f"{MASKED}{made.stdout}", plant)
     log = f'[log]\naddress = "sqlite:{state}/shoal-log/federation.db"\n[server]\nport = 0\n'
     config.write_text(plant + log + TOPICS.format(port=mosquitto_port) + topics)
+    if service == "shoal-page.service":
+        # It waits for the topics, which a server makes.
+        (state / "shoal-log").mkdir()
+        settings = load_config(config)
+        with contextlib.closing(open_log(settings.log)) as made_before:
+            ensure_topics(made_before, settings.contract, settings.log)
     begun = {
         "shoal-server.service": "shoal-server/checkpoint.db",
         "shoal-helper.service": "shoal-helper/helper.db",
+        "shoal-page.service": "shoal-page/history.db",
         "shoal-client@.service": "shoal-client/attic/checkpoint.db",
         "shoal-producer-mqtt@.service": "shoal-client/attic/mqtt.db",
     }

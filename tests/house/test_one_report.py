@@ -1,4 +1,5 @@
-"""One federation of every streaming algorithm: numbers that two views show are the same in both."""
+"""One federation of every streaming algorithm: numbers that two views show are the same in both, on
+the server's page and on one that reads the log alone."""
 
 from __future__ import annotations
 
@@ -19,8 +20,11 @@ from shoal.cli.main import shoal
 from shoal.config.settings import Config, load_config
 from shoal.onebox.federation import OneBox
 from shoal.onebox.run_command import clusters_of as printed_clusters
+from shoal.runtime.service import resumed
 from shoal.server_node.history.store import HISTORY_FILE, HistoryReader
 from shoal.server_node.outputs.web import create_app, predict
+from shoal.server_node.page.metrics import PageMetrics
+from shoal.server_node.page.page_command import READ_ONLY, history_file, open_published
 from shoal.server_node.report.build import Reports
 from shoal.server_node.report.status import ServerStatus, StatusBoard
 from tests.house.small_federation import CLIENTS, FILE, clock, write_readings
@@ -69,6 +73,9 @@ class Views:
     status: ServerStatus
     reports: Reports
     client: WebClient
+    """the page of the server"""
+    by_log: WebClient
+    """the page that reads the log"""
     metrics: dict[str, list[tuple[dict[str, str], float]]]
     """name of a metric -> labels and value of each series"""
 
@@ -114,11 +121,19 @@ def views(
         history = HistoryReader(config.server.folder / HISTORY_FILE)
         registry = box.server.metrics.registry
         client = WebClient(create_app(StatusBoard(status), registry, predict, history=history))
+        published = PageMetrics()
+        path = history_file(config, None)
+        page = stack.enter_context(resumed(open_published(config, path, published.server)))
+        while page.step():
+            pass
+        board = StatusBoard(replace(page.status(), ended=True))
+        reader = HistoryReader(path)
+        app = create_app(board, published.registry, predict, history=reader, read_only=READ_ONLY)
         metrics: dict[str, list[tuple[dict[str, str], float]]] = {}
         for family in text_string_to_metric_families(client.get("/metrics").text):
             for sample in family.samples:
                 metrics.setdefault(sample.name, []).append((sample.labels, sample.value))
-        yield Views(file, config, status, Reports(history), client, metrics)
+        yield Views(file, config, status, Reports(history), client, WebClient(app), metrics)
 
 
 @pytest.mark.parametrize("model", STREAMING)
@@ -146,6 +161,63 @@ def test_page_api_metrics_history_terminal_and_exports_show_the_same_numbers(
         recent = views.metric("shoal_cluster_recent_share", model=model)[str(identity)]
         assert recent == pytest.approx(cluster["recent_share"], abs=5e-5)
     shares_agree(views, model, report)
+
+
+def with_nodes(clusters: Any) -> Any:
+    """The clusters that the newest snapshot has nodes of: it has nothing of the others, which only
+    a server knows."""
+    if isinstance(clusters, dict):
+        return {key: cluster for key, cluster in clusters.items() if cluster["nodes"]}
+    return [cluster for cluster in clusters if cluster["nodes"]]
+
+
+@pytest.mark.parametrize("model", STREAMING)
+def test_a_page_that_reads_the_log_shows_what_the_server_shows(views: Views, model: str) -> None:
+    for path in ("clusters", "snapshot", "history", "changes"):
+        asked = f"/v1/{path}?model={model}"
+        if path == "history":
+            asked += "&step=86400"
+        by_log = views.by_log.get(asked)
+        assert by_log.status_code == views.client.get(asked).status_code
+        shown = [by_log.json(), views.client.get(asked).json()]
+        if path == "clusters":
+            shown = [{**report, path: with_nodes(report[path])} for report in shown]
+        assert shown[0] == shown[1], path
+
+
+def test_the_status_of_a_page_that_reads_the_log_is_that_of_the_server(views: Views) -> None:
+    pages = [client.get("/v1/status").json() for client in (views.client, views.by_log)]
+    for page in pages:
+        for row in page["models"]:
+            # A server notes the size of its first snapshot, which the log keeps no longer.
+            row["history"] = row["history"][-1:]
+            clustering = row["clustering"]
+            clustering["clusters"] = with_nodes(clustering["clusters"])
+    of_server, by_log = pages
+    for name in ("models", "ready", "federation", "contract", "privacy", "clients_total"):
+        assert by_log[name] == of_server[name], name
+    assert by_log["history_read"] == 1
+
+
+def test_metrics_of_a_page_that_reads_the_log_are_those_of_the_server(views: Views) -> None:
+    of_server = set(views.client.get("/metrics").text.splitlines())
+    lines = [line for line in views.by_log.get("/metrics").text.splitlines() if line[0] != "#"]
+    of_process = ("process_", "shoal_build_info")
+    shown = [line for line in lines if not line.startswith(of_process)]
+    assert [line for line in shown if line not in of_server] == []
+    assert {line.partition("{")[0] for line in shown} >= {"shoal_clusters", "shoal_cluster_centre"}
+
+
+def test_a_page_that_reads_the_log_lists_the_clients_of_the_history_and_names_nothing(
+    views: Views,
+) -> None:
+    of_server = {client["client"]: client for client in views.get("/v1/clients")["clients"]}
+    listed = views.by_log.get("/v1/clients").json()["clients"]
+    assert [client["client"] for client in listed] == list(of_server)
+    for client in listed:
+        assert 0 < client["readings"] <= of_server[client["client"]]["readings"]
+    refused = views.by_log.post("/v1/clusters/0/name?model=fcac", json={"name": "warm"})
+    assert (refused.status_code, refused.json()["detail"]) == (403, READ_ONLY)
 
 
 def sizes_agree(views: Views, model: str, report: dict[str, Any], page: dict[str, Any]) -> None:

@@ -23,9 +23,10 @@ def configured_server(
     settings: ServerSettings,
     board: StatusBoard,
     registry: CollectorRegistry,
-    publish_request: PublishRequest,
+    publish_request: PublishRequest | None = None,
     history: HistoryReader | None = None,
     open_log: OpenLog | None = None,
+    read_only: str = "",
 ) -> WebServer:
     """The web server that [server] describes. Raises `SettingsError` for a token that cannot be
     used."""
@@ -45,6 +46,7 @@ def configured_server(
         access=access,
         tls=tls,
         limits=limits,
+        read_only=read_only,
     )
 
 
@@ -60,6 +62,7 @@ def page_server(  # noqa: PLR0913 - one argument for each part of a page
     access: Access | None = None,
     tls: TlsFiles | None = None,
     limits: Limits = DEFAULT_LIMITS,
+    read_only: str = "",
 ) -> WebServer:
     """A web server, not started yet: it serves the status on `board` and the metrics in `registry`.
 
@@ -68,10 +71,11 @@ def page_server(  # noqa: PLR0913 - one argument for each part of a page
     federation's log, for lists of events and labels; None: there are none. `access`: who may send
     requests; by default all
     that call it by its address or a name of the loopback. `tls`: its certificate. `limits`: how
-    much others may ask of it.
+    much others may ask of it. `read_only`: see `create_app`.
     """
     access = access or make_access(host)
-    app = create_app(board, registry, predict, publish_request, access, limits, history, open_log)
+    parts = (publish_request, access, limits, history, open_log)
+    app = create_app(board, registry, predict, *parts, read_only=read_only)
     return WebServer(app, host, port, tls, limits, needs_token=bool(access.token))
 
 

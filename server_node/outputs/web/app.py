@@ -121,7 +121,7 @@ LOOPBACK_ONLY = Access()
 """called by the names of the loopback, without a token"""
 
 
-def create_app(
+def create_app(  # noqa: PLR0913 - one argument for each part of a page
     board: StatusBoard,
     registry: CollectorRegistry,
     predict: Predict,
@@ -130,19 +130,22 @@ def create_app(
     limits: Limits = DEFAULT_LIMITS,
     history: HistoryReader | None = None,
     open_log: OpenLog | None = None,
+    *,
+    read_only: str = "",
 ) -> Starlette:
     """The application. Setting `app.state.closing` ends the open event streams;
     `app.state.operations` is its table.
 
     `publish_request` publishes requests about clusters; None: they are not accepted. `access`: who
     may send requests; `limits`: how many. `history` None: there is none. `open_log` opens the
-    federation's log, of which events and labels are listed; None: they are not.
+    federation's log, of which events and labels are listed; None: they are not. `read_only`: why
+    no requests about clusters are accepted, and where they are; empty: they may be.
     """
     closing = threading.Event()
     # Half of the connections at most: an event stream holds one for as long as its page is open,
     # and requests need some, too.
     subscribers_max = min(SUBSCRIBERS_MAX, bounded_by_descriptors(limits.connections_max) // 2)
-    endpoints = Endpoints(board, registry, predict, publish_request)
+    endpoints = Endpoints(board, registry, predict, publish_request, read_only)
     reports = Reports(history)
     page = Page(board, reports, closing, subscribers_max)
     operations = [
@@ -208,11 +211,13 @@ class Endpoints:
         registry: CollectorRegistry,
         predict: Predict,
         publish_request: PublishRequest | None,
+        read_only: str = "",
     ) -> None:
         self._board = board
         self._registry = registry
         self._predict = predict
         self._publish_request = publish_request
+        self._read_only = read_only
         self._logs = asyncio.Semaphore(LOGS_MAX)
 
     def operations(self) -> list[Operation]:
@@ -381,6 +386,8 @@ class Endpoints:
     ) -> R:
         # Before the body is read: who may not ask must not make the server keep anything.
         check_sender(request)
+        if self._read_only:
+            raise HTTPException(403, self._read_only)
         if self._publish_request is None:
             raise HTTPException(
                 503, "this server takes no requests over HTTP; use shoal name, confirm or mute"

@@ -426,16 +426,22 @@ class WebServer:
         """Whether other machines can reach the page, and need no token."""
         return not self._needs_token and not is_loopback(self._host)
 
-    def start(self) -> int:
+    def start(self, *, or_any_port: bool = False) -> int:
         """Listen and serve; returns the port, which is a free one if the port given was 0.
 
-        Raises `SettingsError` if the address or the certificate cannot be used, `PortInUse` if
-        another process has the port.
+        `or_any_port`: a free one as well where another process has the port. Raises `SettingsError`
+        if the address or the certificate cannot be used, `PortInUse` if another process has the
+        port.
         """
         if self._server is not None:
             raise RuntimeError("a web server starts once only; create a new one")
         context = None if self._tls is None else self._tls.context()
-        listening = _listening_socket(self._host, self._port, self._limits)
+        try:
+            listening = _listening_socket(self._host, self._port, self._limits)
+        except PortInUse:
+            if not or_any_port:
+                raise
+            listening = _listening_socket(self._host, 0, self._limits)
         self._port = int(listening.getsockname()[1])
         config = uvicorn.Config(
             self._app,

@@ -22,7 +22,7 @@ from kafka.errors import (
 )
 from kafka.structs import OffsetAndMetadata
 
-from shoal.errors import LogError, LogUnavailable
+from shoal.errors import LogError, LogUnavailable, TopicMissing
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Positions, TopicSettings, differences
 from shoal.transports.kafka.connection import (
@@ -210,7 +210,7 @@ class Topics:
         check_name(name)
         topic = self._find(name, TopicSettings())
         if topic is None:
-            raise LogError(
+            raise TopicMissing(
                 f"topic {name!r} is not there{self._others()}. A topic of devices is made by what"
                 " sends to it; those of a federation by its server, or by shoal topics ensure"
             )

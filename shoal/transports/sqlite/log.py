@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from shoal.errors import LogError, LogUnavailable
+from shoal.errors import LogError, LogUnavailable, TopicMissing
 from shoal.files import writing
 from shoal.telemetry.slow_files import noting_slowness
 from shoal.transports.base import (
@@ -351,7 +351,7 @@ class SqliteLog:
     def _topic(self, db: sqlite3.Connection, topic: str) -> Topic:
         found = self._find(db, topic)
         if found is None:
-            raise LogError(
+            raise TopicMissing(
                 f"topic {topic!r} is not in log {self._path}; declare it with ensure, or check "
                 "the address"
             )

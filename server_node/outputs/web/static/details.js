@@ -96,10 +96,11 @@ function roundCounters({ rounds, clusters_total, readings, version }) {
 function serverCounters(status, model, now) {
   const rejected = Object.values(status.rejected).reduce((sum, messages) => sum + messages, 0);
   const inactive = clientsOf(status, now).filter((client) => client.inactive).length;
-  const lag = status.lag_records;
+  const lag = status.lag_records; // null on a page that reads no updates
+  const waiting = lag === null ? "in its snapshots" : lag ? `${short(lag)} more to read` : "all read";
   return [
     ["Clients", count(status.clients_total), inactive ? `${count(inactive)} inactive` : !status.clients_total ? "none yet" : status.ended ? "the source has ended" : "all active"],
-    ["Updates", short(model.updates), lag ? `${short(lag)} more to read` : "all read", lag > 1000],
+    ["Updates", short(model.updates), waiting, lag > 1000],
     ["Rejected", count(rejected), rejected === 1 ? "message" : "messages", rejected > 0],
     ["Snapshot", model.version ? short(model.version) : "–", model.made_at === null ? "none published yet" : `${duration(now - model.made_at)} old`],
   ];
