@@ -503,16 +503,33 @@ def _plan(
         }
     else:
         settings["topics"] = places
-    understood = replace(found, columns=columns, interval_s=interval)
-    readings, sentences = _expected_readings(len(messages), origin, len(found.clients), interval)
+    senders = _senders(found, sample)
+    understood = replace(found, columns=columns, clients=senders, interval_s=interval)
+    readings, sentences = _expected_readings(len(messages), origin, len(senders), interval)
     sentences.append(_sentence_on_time(at))
     sentences += _sentences_on_unread(unread)
     sentences += sentences_on_zone(messages, at, _reader(options))
     name = options["name"] or similar_name(origin) or "federation"
-    people_column = named or client
-    people = people_of(sample, subjects, people_column, interval)
+    people = people_of(sample, subjects, named or client, interval)
     settings["user_id"] = _user_field(kind, subjects, client, stream, places)
     return Plan(name, understood, subjects, readings, settings, tuple(sentences), kind, people)
+
+
+def _senders(understood: Understood, sample: Sample) -> tuple[str, ...]:
+    """The clients that send a value of some feature. A bridge beside them has messages of its own,
+    such as whether it is there, and nothing to cluster."""
+    column = next(iter(understood.of("client")), None)
+    if column is None:
+        return understood.clients
+    names = list(sample.names)
+    place = names.index(column.name)
+    features = [names.index(feature.name) for feature in understood.of("feature")]
+    senders = set()
+    for row in sample.rows:
+        # 0 is a value.
+        if any(row[feature] not in {None, ""} for feature in features):
+            senders.add(row[place])
+    return tuple(client for client in understood.clients if client in senders)
 
 
 def _user_field(

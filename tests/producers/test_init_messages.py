@@ -166,6 +166,10 @@ def test_topics_of_devices_whose_names_have_slashes_are_of_a_client_for_each() -
     settings = MqttSettings(topics={"warm": stream.places["warm"]}, client="{topic.1+}")
     named = {settings.client_of_topic(message.topic) for message in messages}
     assert named == {"kitchen", "hall/lamp", "bridge/state"}
+    options: dict[str, Any] = {str(option.name): None for option in init_command.params}
+    options |= dict.fromkeys(("na_values", "bad_quality", "helpers"), ())
+    plan = sampled_messages._plan("mqtt", "zigbee2mqtt/#", stream, messages, options, {})
+    assert sorted(plan.understood.clients) == ["hall/lamp", "kitchen"], "a bridge sends no reading"
     plain = [Sampled("a/b", {"": "1"}, THEN), Sampled("a/b/c", {"": "1"}, THEN)]
     with pytest.raises(SettingsError, match="plain numbers"):
         sampled_messages._stream_of_topics(plain, {}, read)
