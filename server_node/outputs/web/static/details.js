@@ -101,7 +101,7 @@ function serverCounters(status, model, now) {
   return [
     ["Clients", count(status.clients_total), inactive ? `${count(inactive)} inactive` : !status.clients_total ? "none yet" : status.ended ? "the source has ended" : "all active"],
     ["Updates", short(model.updates), waiting, lag > 1000],
-    ["Rejected", count(rejected), rejected === 1 ? "message" : "messages", rejected > 0],
+    ["Rejected", lag === null ? "–" : count(rejected), lag === null ? "known to the server" : rejected === 1 ? "message" : "messages", rejected > 0],
     ["Snapshot", model.version ? short(model.version) : "–", model.made_at === null ? "none published yet" : `${duration(now - model.made_at)} old`],
   ];
 }

@@ -143,7 +143,9 @@ function complete(status, now, connected, most, shown) {
   // At the end of files some clients have readings that fill no window, so nothing follows from who sent last.
   const large = most && !status.ended ? ` ${most.percent} % of the newest readings are those of ${titlesOf(status).get(most.client) ?? most.client}.` : "";
   if (!absent.length && !shown && !status.ended) return [rejected || refused ? "warn" : "none", `${active} so far${more}.`];
-  if (!absent.length) return [rejected || refused ? "warn" : "good", `${active}${more || ", no message rejected"}.${large}`];
+  // A page that reads no updates does not know of rejected ones.
+  const none = status.lag_records === null ? "" : ", no message rejected";
+  if (!absent.length) return [rejected || refused ? "warn" : "good", `${active}${more || none}.${large}`];
   const named = absent.slice(0, 2).map(({ title }) => title).join(", ");
   const others = absent.length > 2 ? ` and ${absent.length - 2} more` : "";
   return ["warn", `${named}${others} inactive; ${active}${more}.${large}`];
