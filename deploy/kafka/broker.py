@@ -192,6 +192,7 @@ def start(
             raise BrokerError(
                 f"a broker already runs in {node.folder}, process {running}; stop it first"
             )
+        _check_ports(node)
     heap = HEAP_SINGLE if len(cluster) == 1 else HEAP_CLUSTER
     folder = jars()
     java = [*JAVA, heap, *LOGGING]
@@ -208,6 +209,22 @@ def start(
     for node, process in zip(starting, processes, strict=True):
         _wait_until_ready(node, process)
     return processes
+
+
+def _check_ports(node: Node) -> None:
+    """Raises `BrokerError` for a port that is in use: the broker itself ends with a page of Java."""
+    for port in (node.port, node.port + 1):
+        with closing(socket.socket()) as listening:
+            # As the broker: connections of one that was stopped keep its port for a minute.
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listening.bind(("127.0.0.1", port))
+                listening.listen()
+            except OSError as refused:
+                raise BrokerError(
+                    f"port {port} cannot be used ({refused.strerror}): stop what uses it, or choose"
+                    " another with --port; the broker's controller needs the next port"
+                ) from None
 
 
 def stop(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from deploy.kafka import broker
-from deploy.kafka.broker import cluster_of, pid_of, what_is_missing
+from deploy.kafka.broker import BrokerError, cluster_of, pid_of, what_is_missing
 from tests.kafka_broker import free_ports
 
 COMMAND = Path(__file__).parents[2] / "deploy" / "kafka" / "broker.py"
@@ -55,6 +56,14 @@ def test_a_broker_that_does_not_end_is_killed(
             pool.submit(stuck.wait)
             broker.stop(tmp_path)
     assert stuck.returncode == -signal.SIGKILL
+
+
+def test_a_port_in_use_is_one_line_that_names_it(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(BrokerError, match=f"^port {port} cannot be used .*--port"):
+            broker.start(cluster_of(tmp_path, port))
+    assert not any(tmp_path.iterdir())
 
 
 def test_without_java_the_error_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
