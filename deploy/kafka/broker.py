@@ -212,7 +212,7 @@ def start(
 
 
 def _check_ports(node: Node) -> None:
-    """Raises `BrokerError` for a port that is in use: the broker itself ends with a page of Java."""
+    """Raises `BrokerError` for a port in use: the broker itself would end with a page of Java."""
     for port in (node.port, node.port + 1):
         with closing(socket.socket()) as listening:
             # As the broker: connections of one that was stopped keep its port for a minute.
