@@ -395,7 +395,7 @@ def markdown(result: dict[str, Any]) -> str:
     text = f"# States in time\n\nMade by `{result['made_by']}`.\n"
     if result["public"]:
         text += _public_page(result["public"])
-    text += peers_page(result["peers"])
+    text += peers_page(result["peers"], result["public"])
     text += _own_page(result["own"]) + _returning_page(result["returning"])
     text += _nulls_page(result["nulls"])
     if result["fleet"]:

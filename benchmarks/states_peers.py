@@ -119,8 +119,8 @@ def label_parts(
                 yield peer, part, label(folder, peer, series)
 
 
-def peers_page(peers: dict[str, Any]) -> str:
-    """The section of the page."""
+def peers_page(peers: dict[str, Any], public: Sequence[dict[str, Any]]) -> str:
+    """The section of the page; `public`: cells of ours on all series."""
     if not peers:
         return ""
     cells = peers["cells"]
@@ -147,6 +147,13 @@ def peers_page(peers: dict[str, Any]) -> str:
     )
     every = peers["every"]
     part_of_them = f" on every {every}th series of both" if every > 1 else ""
+    # So few series may be easier or harder than the others.
+    beside = "".join(
+        f" On all {cell['series']} series of {cell['part']} `States` has"
+        f" {np.mean(cell['ami']):.3f} / {np.mean(cell['covering']):.3f}."
+        for cell in public
+        if cell["learner"] == "States" and cell["part"] in parts
+    )
     head = ["AMI / covering", "reads", *parts, "ended", "seconds"]
     return (
         f"\n### Peers on the same series\n\nIn one run{part_of_them}, by {listed}, in processes of"
@@ -154,5 +161,6 @@ def peers_page(peers: dict[str, Any]) -> str:
         " model takes the number of states, up to 6, by BIC. A peer has"
         f" {PEER_SECONDS:.0f} processor seconds for a series; one on which it did not end counts"
         " as one state. Segments count as a state each. `States` looks once"
-        f" here, at the end of each series, as a stream may at any time.\n\n{table(head, lines)}"
+        f" here, at the end of each series, as a stream may at any time."
+        f"{beside if every > 1 else ''}\n\n{table(head, lines)}"
     )
