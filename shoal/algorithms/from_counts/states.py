@@ -15,7 +15,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -41,7 +41,6 @@ from shoal.algorithms.from_counts.pairs import (
 )
 from shoal.algorithms.options import AlgorithmOptions, option
 from shoal.algorithms.shares import ClientShares, ClientSharesState
-from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.states.sets import CellSets
 from shoal.algorithms.streaming import (
     Arrays,
@@ -55,9 +54,9 @@ from shoal.algorithms.streaming import (
 from shoal.algorithms.view import ClusteringView, Cuts, StatesView
 from shoal.errors import InvalidData, SettingsError
 from shoal.kernels.arrays import Bools, Floats, Ints
+from shoal.saved_state import FloatArray, IntArray, SavedState, Whole, require, state_type
 
 NAME: Final = "states_from_counts"
-STATE_VERSION: Final = 1
 FEATURES_MAX: Final = 8
 FIRST_EVALUATION: Final = 1000
 """readings absorbed before the first evaluation"""
@@ -217,6 +216,72 @@ class PairCounter:
         means = table.sum(axis=1) / np.maximum(number, 1)
         bins = np.clip((means * BINS).astype(np.int64), 0, BINS - 1)
         return 2 * number >= self._w, bins
+
+
+@state_type
+class CutState(SavedState):
+    """The cut that was found last."""
+
+    feature: int
+    upper: Annotated[Ints, IntArray(BINS)]
+    """1 for each bin above the cut, 0 for the others"""
+    changes: Annotated[Floats, FloatArray(len(LAGS), 2, 2)]
+    """changes between the two parts, at each distance of blocks"""
+    mass: Annotated[Floats, FloatArray(BINS)]
+
+    @classmethod
+    def of(cls, cut: FoundCut) -> CutState:
+        """The state of a cut."""
+        return cls(
+            feature=cut.feature,
+            upper=cut.sets.of_cell,
+            changes=np.stack([cut.sets.changes, cut.sets.changes_2]),
+            mass=cut.mass,
+        )
+
+    def restored(self) -> FoundCut:
+        """The cut of which this is the state."""
+        at = float(np.count_nonzero(self.upper == 0)) / BINS
+        sets = CellSets(self.upper, self.changes[0], self.changes[1])
+        return FoundCut(self.feature, at, sets, self.mass)
+
+    def check(self) -> None:
+        ascends = bool((np.diff(self.upper) >= 0).all())
+        # With the order, one bin on each side says that all values are 0 or 1.
+        require(
+            ascends and self.upper[0] == 0 and self.upper[-1] == 1, "a cut has no bins on one side"
+        )
+
+
+@state_type
+class StatesFromCountsState(SavedState):
+    """The sums of counts, and what was found in them."""
+
+    version: ClassVar[int] = 2
+
+    sums: Annotated[Floats, FloatArray("kinds", CELLS)]
+    """a sum of private counts may be negative"""
+    windows: Annotated[Floats, FloatArray("kinds")]
+    readings: int
+    evaluated: int
+    next_evaluation: Annotated[int, Whole(least=FIRST_EVALUATION)]
+    seen: bool
+    agreed: bool
+    identity: Annotated[Ints, IntArray(2, "clusters", least=NO_PARENT)]
+    """numbers of the clusters, and of their parents"""
+    gone: Annotated[Ints, IntArray("gone")]
+    identities: Annotated[int, Whole(least=1)]
+    cut: CutState | None
+    shares: ClientSharesState
+
+    def check(self) -> None:
+        require(bool((self.windows >= 0.0).all()), "counts have noise of less than no window")
+        clusters = 1
+        if self.cut is not None:
+            clusters = 2
+            is_feature = len(LAGS) * self.cut.feature < len(self.sums)
+            require(is_feature, "the cut is of no feature")
+        require(self.identity.shape[1] == clusters, "a part of the cut has no number")
 
 
 class StatesFromCountsServer:
@@ -394,70 +459,43 @@ class StatesFromCountsServer:
 
     def state(self) -> State:
         """Everything that further learning depends on, as copies."""
-        cut = self._cut
-        return {
-            "version": STATE_VERSION,
-            "half": self.half,
-            "options": self.options.as_dict(),
-            "width": self.d,
-            "sums": self._sums.copy(),
-            "windows": self._windows.copy(),
-            "readings": self._readings,
-            "evaluated": self._evaluated_at,
-            "next_evaluation": self._next_evaluation,
-            "seen": int(self._seen),
-            "agreed": int(self._agreed),
-            "identity": np.array([self._identity, self._parent], dtype=np.int64),
-            "gone": np.array(self._gone, dtype=np.int64),
-            "identities": self._identities,
-            "feature": None if cut is None else cut.feature,
-            "upper": np.empty(0, dtype=np.int64) if cut is None else cut.sets.of_cell.copy(),
-            "changes": np.empty((0, 2, 2))
-            if cut is None
-            else np.stack([cut.sets.changes, cut.sets.changes_2]),
-            "cut_mass": np.empty(0) if cut is None else cut.mass.copy(),
-            "shares": self._shares.state().saved(),
-        }
+        state = StatesFromCountsState(
+            sums=self._sums,
+            windows=self._windows,
+            readings=self._readings,
+            evaluated=self._evaluated_at,
+            next_evaluation=self._next_evaluation,
+            seen=self._seen,
+            agreed=self._agreed,
+            identity=np.array([self._identity, self._parent], dtype=np.int64),
+            gone=np.array(self._gone, dtype=np.int64),
+            identities=self._identities,
+            cut=None if self._cut is None else CutState.of(self._cut),
+            shares=self._shares.state(),
+        )
+        return state.saved(**self._saved_with())
+
+    def _saved_with(self) -> dict[str, Any]:
+        """What a saved state must agree with."""
+        return {"half": self.half, "options": self.options.as_dict(), "width": self.d}
 
     def restore(self, state: State) -> None:
         """Become the saved half and continue bit for bit. Raises `InvalidState`; then nothing has
         changed."""
-        saved = StateReader(
-            state, STATE_VERSION, half=self.half, options=self.options.as_dict(), width=self.d
-        )
-        fresh = type(self)(self.d, **self.options.as_dict())
-        fresh._restore_from(saved)
-        vars(self).update(vars(fresh))
-
-    def _restore_from(self, saved: StateReader) -> None:
-        # A sum of private counts may be negative.
-        self._sums = saved.read_floats("sums", self._sums.shape)
-        self._windows = saved.read_floats("windows", self._windows.shape)
-        saved.check(bool((self._windows >= 0.0).all()), "counts have noise of less than no window")
-        self._shares = ClientShares.restored(ClientSharesState.read(saved.read_part("shares")))
-        self._readings = saved.read_int("readings")
-        self._evaluated_at = saved.read_int("evaluated")
-        self._next_evaluation = saved.read_int("next_evaluation", FIRST_EVALUATION)
-        self._seen = bool(saved.read_int("seen"))
-        self._agreed = bool(saved.read_int("agreed"))
-        self._identities = saved.read_int("identities", 1)
-        feature = saved.read_optional_int("feature")
-        k = 1 if feature is None else 2
-        self._identity, self._parent = saved.read_ints("identity", (2, k), NO_PARENT).tolist()
-        self._gone = saved.read_ints("gone", (None,)).tolist()
-        upper = saved.read_ints("upper", (0 if feature is None else BINS,))
-        changes = saved.read_floats("changes", (0 if feature is None else len(LAGS), 2, 2))
-        mass = saved.read_floats("cut_mass", (0 if feature is None else BINS,))
-        if feature is not None:
-            saved.check(
-                feature < self.d and bool((np.diff(upper) >= 0).all()), "the cut is of no feature"
-            )
-            saved.check(
-                0 < int(upper.sum()) < BINS and int(upper.max()) == 1,
-                "a cut has no bins on one side",
-            )
-            at = float(np.count_nonzero(upper == 0)) / BINS
-            self._cut = FoundCut(feature, at, CellSets(upper, changes[0], changes[1]), mass)
+        saved = StatesFromCountsState.read(state, {"kinds": len(self._sums)}, **self._saved_with())
+        self._shares = ClientShares.restored(saved.shares)
+        self._sums = saved.sums
+        self._windows = saved.windows
+        self._readings = saved.readings
+        self._evaluated_at = saved.evaluated
+        self._next_evaluation = saved.next_evaluation
+        self._seen = saved.seen
+        self._agreed = saved.agreed
+        self._identity = saved.identity[0].tolist()
+        self._parent = saved.identity[1].tolist()
+        self._gone = saved.gone.tolist()
+        self._identities = saved.identities
+        self._cut = None if saved.cut is None else saved.cut.restored()
 
 
 def _shares(cut: FoundCut) -> Floats:

@@ -3,11 +3,14 @@ to them."""
 
 from __future__ import annotations
 
+from typing import Annotated, ClassVar
+
 import numpy as np
 
-from shoal.algorithms.state_reader import StateReader
 from shoal.algorithms.streaming import ArraySpec, StreamingAlgorithm
 from shoal.algorithms.view import ClusteringView
+from shoal.kernels.arrays import Ints
+from shoal.saved_state import IntArray, SavedState, state_type
 
 ARRAYS = {
     "corner": ArraySpec("<f8", ("n", "d"), rowlike=True),
@@ -19,6 +22,16 @@ def corner_numbers(rows):
     """rows (n, d) -> (n,) the corner nearest to each, as the number whose binary digits are its
     coordinates."""
     return (rows >= 0.5) @ (1 << np.arange(rows.shape[1]))
+
+
+@state_type
+class CountsState(SavedState):
+    """Counts of the corners, all and those that are published."""
+
+    version: ClassVar[int] = 1
+
+    counts: Annotated[Ints, IntArray("corners")]
+    published: Annotated[Ints, IntArray("corners")]
 
 
 class Counts:
@@ -59,15 +72,12 @@ class Counts:
         return predict(self.snapshot(), rows)
 
     def state(self):
-        return {"version": 1, "counts": self.counts.copy(), "published": self.published.copy()}
+        return CountsState(counts=self.counts, published=self.published).saved()
 
     def restore(self, state):
-        reader = StateReader(state, 1)
-        counts, published = (
-            reader.read_ints(name, (2**self.d,)) for name in ("counts", "published")
-        )
-        self.counts = counts
-        self.published = published
+        saved = CountsState.read(state, {"corners": 2**self.d})
+        self.counts = saved.counts
+        self.published = saved.published
 
 
 def arrays_of(counts, d):
