@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +35,7 @@ from shoal.server_node.history.anomalies import (
 )
 from shoal.server_node.history.changes import utc_text
 from shoal.server_node.history.logged import LoggedHistory
+from shoal.server_node.outputs.command_parts import chance_text, percent_text, unix_seconds
 from shoal.server_node.outputs.encoding import as_json, plain
 from shoal.server_node.outputs.history_views import anomalies_view
 
@@ -69,9 +70,9 @@ def lines_of(anomalies: Anomalies, chance: float = CHANCE) -> list[str]:
         lines.append("There are too many pairs of client and cluster to keep them in the history.")
     more = "else " if any(parts.values()) else ""
     lines.append(
-        f"Nothing {more}has a chance below {_percent(chance)}: {anomalies.compared} figures were"
-        " compared with those of the earlier spans (Student's t), and a chance is that of any of"
-        " them."
+        f"Nothing {more}has a chance below {percent_text(chance)}: {anomalies.compared} figures"
+        " were compared with those of the earlier spans (Student's t), and a chance is that of any"
+        " of them."
     )
     lines += _unseen_lines(unseen_changes(anomalies, chance))
     if anomalies.figures:
@@ -106,7 +107,7 @@ def _unseen_lines(unseen: Sequence[UnseenChange]) -> list[str]:
 def _client_line(client: ClientAnomaly) -> str:
     if not client.title:
         figures = f"{client.observed:,.0f} readings, expected {client.expected:,.0f}"
-        return f"{client.client}: {figures}, {_chance(client.chance)}"
+        return f"{client.client}: {figures}, {chance_text(client.chance)}"
     return f"{client.client}: {client.title}, {_shares(client)}"
 
 
@@ -114,7 +115,7 @@ def _feature_line(feature: FeatureAnomaly) -> str:
     unit = f" {feature.unit}" if feature.unit else ""
     figures = f"{feature.observed:.{DIGITS}g}{unit}, expected {feature.expected:.{DIGITS}g}{unit}"
     name = without_unit(feature.feature, feature.unit)
-    return f"{name} in {feature.title}: {figures}, {_chance(feature.chance)}"
+    return f"{name} in {feature.title}: {figures}, {chance_text(feature.chance)}"
 
 
 def _state_line(state: StateAnomaly) -> str:
@@ -127,15 +128,7 @@ def _hour_line(hour: HourAnomaly) -> str:
 
 def _shares(anomaly: ClientAnomaly | StateAnomaly | HourAnomaly) -> str:
     shares = f"{100 * anomaly.observed:.1f} %, expected {100 * anomaly.expected:.1f} %"
-    return f"{shares}, {_chance(anomaly.chance)}"
-
-
-def _chance(chance: float) -> str:
-    return "chance below 0.01 %" if chance < 1e-4 else f"chance {_percent(chance)}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %"
+    return f"{shares}, {chance_text(anomaly.chance)}"
 
 
 @click.command()
@@ -177,7 +170,7 @@ def anomalies(
         ensure_topics(log, config.contract, config.log)
         agreed = contract_in(log, config.resolved)
         source = LoggedHistory(log, agreed, chosen)
-        span = whole_span(source, chosen, _seconds(first), _seconds(end))
+        span = whole_span(source, chosen, unix_seconds(first), unix_seconds(end))
         found = find_anomalies(source, agreed.contract, chosen, span)
     if json_:
         click.echo(as_json(plain(anomalies_view(found, chance))))
@@ -196,7 +189,3 @@ def _titled(anomalies: Anomalies, names: Mapping[str, str]) -> Anomalies:
         for figure in anomalies.figures
     ]
     return replace(anomalies, clients=clients, figures=figures)
-
-
-def _seconds(moment: datetime | None) -> float | None:
-    return None if moment is None else moment.replace(tzinfo=UTC).timestamp()

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,6 +37,7 @@ from shoal.server_node.history.changes import (
 )
 from shoal.server_node.history.logged import LoggedHistory
 from shoal.server_node.history.series import BINS_MIN
+from shoal.server_node.outputs.command_parts import chance_text, percent_text, unix_seconds
 from shoal.server_node.outputs.encoding import as_json, plain
 from shoal.server_node.outputs.figures import (
     FORMATS,
@@ -82,7 +83,7 @@ def _last_line(changes: Changes, chance: float, something: bool) -> str:
             " chance, so no movement is shown."
         )
     return (
-        f"Nothing {'else ' * something}has moved with a chance below {_percent(chance)}:"
+        f"Nothing {'else ' * something}has moved with a chance below {percent_text(chance)}:"
         f" {changes.compared} means and shares of clusters were compared, and a chance is that of"
         " any of them."
     )
@@ -111,14 +112,14 @@ def _ended_line(ended: Ended) -> str:
 def _moved_line(move: Moved) -> str:
     feature = f"{move.title}: {without_unit(move.feature, move.unit)}"
     if move.values is not None and move.values[0] != move.values[1]:
-        return f"{feature} {' to '.join(move.values)}, {_chance(move.chance)}"
+        return f"{feature} {' to '.join(move.values)}, {chance_text(move.chance)}"
     # Two digits of the difference: more of the means would be noise.
     places = 0
     if move.by:
         places = max(0, 1 - math.floor(math.log10(abs(move.by))))
     by = f"{move.by:+.{places}f} {move.unit}".rstrip()
     means = f"{move.before:.{places}f} to {move.after:.{places}f}"
-    return f"{feature} {by} ({means}), {_chance(move.chance)}"
+    return f"{feature} {by} ({means}), {chance_text(move.chance)}"
 
 
 def _share_line(share: ShareMoved) -> str:
@@ -127,19 +128,7 @@ def _share_line(share: ShareMoved) -> str:
         by_client = [f"{client} {100 * by:+.1f}" for client, by in share.clients]
         points += f"; {', '.join(by_client)}"
     shares = f"{100 * share.before:.1f} to {100 * share.after:.1f} %"
-    return f"{share.title}: {shares} ({points}), {_chance(share.chance)}"
-
-
-def _chance(chance: float) -> str:
-    if chance < 1e-4:
-        return "chance below 0.01 %"
-    return f"chance {_percent(chance)}"
-
-
-def _percent(share: float) -> str:
-    if share < 0.1:
-        return f"{100 * share:.2g} %"
-    return f"{100 * share:.0f} %"
+    return f"{share.title}: {shares} ({points}), {chance_text(share.chance)}"
 
 
 ROWS_MAX: Final = 12
@@ -366,8 +355,8 @@ def changes(  # noqa: PLR0913, PLR0917 - one argument for each option
         raise SettingsError(f"a picture needs --out FILE.{form}")
     with closing(open_federation_log(config, read_only=True)) as log:
         ensure_topics(log, contract, config.log)
-        after = (_seconds(first), _seconds(end))
-        before = (_seconds(before_from), _seconds(before_to))
+        after = (unix_seconds(first), unix_seconds(end))
+        before = (unix_seconds(before_from), unix_seconds(before_to))
         found = logged_changes(log, config.resolved, chosen, after, before)
     if form in FORMATS and out is not None:
         draw_changes(_titled(found, config.server.client_names), contract, chance, out)
@@ -407,9 +396,3 @@ def _write(text: str, out: Path | None) -> None:
             path.write_text(text + "\n", encoding="utf-8")
     except OSError as error:
         raise SettingsError(f"{out}: cannot be written: {error.strerror}") from None
-
-
-def _seconds(moment: datetime | None) -> float | None:
-    if moment is None:
-        return None
-    return moment.replace(tzinfo=UTC).timestamp()

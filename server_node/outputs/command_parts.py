@@ -1,10 +1,11 @@
-"""Common parts of the commands that publish requests to the server."""
+"""Common parts of the commands: the log of a federation, moments, and figures in lines of text."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,3 +32,25 @@ def opened_log(file: Path, *, read_only: bool = False) -> Iterator[tuple[Config,
 def print_result(as_json: bool, values: Mapping[str, Any], text: str) -> None:
     """Print what a command has done: as one JSON object, or as a line for people."""
     click.echo(json.dumps(values) if as_json else text)
+
+
+def unix_seconds(moment: datetime | None) -> float | None:
+    """The moment that an option names, which is one of UTC, in seconds since 1970; None where it is
+    left out."""
+    if moment is None:
+        return None
+    return moment.replace(tzinfo=UTC).timestamp()
+
+
+def percent_text(share: float) -> str:
+    """A share as text, small ones with two digits."""
+    if share < 0.1:
+        return f"{100 * share:.2g} %"
+    return f"{100 * share:.0f} %"
+
+
+def chance_text(chance: float) -> str:
+    """A chance as text."""
+    if chance < 1e-4:
+        return "chance below 0.01 %"
+    return f"chance {percent_text(chance)}"
