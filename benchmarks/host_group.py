@@ -27,6 +27,8 @@ from shoal.protocol.readings import Reading
 
 POLL_S = 1.0
 HOSTS = 3
+TURN_S = 90.0
+"""longest time between two turns of the clients of a partition: they rest up to 60 s"""
 
 
 @click.command(context_settings={"max_content_width": 100})
@@ -155,7 +157,7 @@ class _Sent:
         """readings so far"""
         self._address = address
         self._devices = devices
-        self._every = every
+        self.every = every
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._send, daemon=True)
 
@@ -172,7 +174,7 @@ class _Sent:
         began = time.monotonic()
         with closing(KafkaProducer(bootstrap_servers=self._address)) as producer:
             while not self._stop.wait(0.1):
-                due = int((time.monotonic() - began) * self._devices / self._every)
+                due = int((time.monotonic() - began) * self._devices / self.every)
                 for number in range(self.number, due):
                     device = number % self._devices
                     value = Reading(time.time(), rows[device]).encode()
@@ -182,9 +184,9 @@ class _Sent:
 
 
 def _goes_on(hosts: Sequence[MeasuredHost], sent: _Sent, devices: int) -> bool:
-    """Whether every client is open, and less waits than what comes in a few seconds."""
+    """Whether every client is open, and no more waits than comes while clients rest."""
     clients = _sum(hosts, "shoal_host_clients", "open", label="state")
-    few = max(0.05 * devices, 10.0)
+    few = max(TURN_S * devices / sent.every, 10.0)
     return sent.number >= devices and clients >= devices and _lag(hosts) <= few
 
 
