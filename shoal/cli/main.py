@@ -43,6 +43,7 @@ SECTIONS = {
         "host": "run all clients of a site in one process",
         "helper": "take the masks off sums of counts",
         "replica": "serve regions together with other replicas",
+        "page": "serve the live page of a federation from its log",
         "replay": "cluster recorded readings of many clients",
     },
     "Clusters": {
