@@ -96,6 +96,8 @@ class Chaos:
     seed: int
     brokers: Cluster | None = None
     processes: list[Process] = field(default_factory=list)
+    replaced: list[Process] = field(default_factory=list)
+    """servers that another one was to replace: they end by themselves, or it is an error"""
     history: list[dict[str, Any]] = field(default_factory=list)
     """operations, in their order"""
     servers: int = 1
@@ -283,6 +285,7 @@ class Chaos:
     def _take_over(self) -> Process:
         """Start a server in a folder of its own; the one before, which is to end."""
         before = self.processes[SERVER]
+        self.replaced.append(before)
         self.servers += 1
         text = self.file.read_text(encoding="utf-8")
         assert 'folder = "server"' in text
@@ -421,7 +424,7 @@ def run_chaos(
             more = f"replication = {COPIES}"
         file = prepare_federation(folder, address, more)
         chaos = Chaos(file, seed, brokers)
-        with killed_on_exit(chaos.processes):
+        with killed_on_exit(chaos.processes), killed_on_exit(chaos.replaced):
             chaos.run(seconds, steps)
             chaos.end()
         figures = check_history(file, chaos.server_file, folder)
