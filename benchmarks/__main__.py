@@ -33,6 +33,7 @@ BENCHMARKS = {
     "disk": Benchmark("what a million readings leave on disks", "2 minutes", False),
     "host": Benchmark("a host of many devices at a reading a second", "2 minutes", False),
     "host_group": Benchmark("hosts of a group: a kill, and one more", "10 minutes", False),
+    "host_regions": Benchmark("hosts that feed regions, below one server", "5 minutes", False),
     "client_step": Benchmark("readings through a whole client", "half a minute"),
     "noise": Benchmark("the keyed noise in both forms of the kernels", "15 seconds"),
     "path": Benchmark("producer, clients and server, on both logs", "10 minutes"),

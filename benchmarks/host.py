@@ -231,18 +231,24 @@ def _check(process: subprocess.Popen[bytes], began: float) -> None:
     time.sleep(POLL_S)
 
 
-def federation(log: str, metrics_port: int, host: Mapping[str, str]) -> str:
-    """The file of a federation of counts of 8 features; `host`: the section of hosts, in TOML."""
+def contract(name: str) -> str:
+    """The first part of the file of a federation: counts of 8 features, in mode formal."""
     features = ""
     for number in range(DIMENSIONS):
         features += f'[[features]]\nname = "f{number}"\nlow = 0.0\nhigh = 1.0\n'
-    section = "".join(f"{name} = {value}\n" for name, value in host.items())
     return (
-        '[federation]\nname = "measured"\n'
+        f'[federation]\nname = "{name}"\n'
         + features
         + '[privacy]\nmode = "formal"\ncounts_epsilon = 4.0\n'
         '[[models]]\nname = "tree"\nalgorithm = "density_tree"\n'
-        f'[log]\naddress = "{log}"\n'
+    )
+
+
+def federation(log: str, metrics_port: int, host: Mapping[str, str]) -> str:
+    """The file of such a federation; `host`: the section of hosts, in TOML."""
+    section = "".join(f"{name} = {value}\n" for name, value in host.items())
+    return (
+        contract("measured") + f'[log]\naddress = "{log}"\n'
         f'[client]\nfolder = "clients"\nmetrics_port = {metrics_port}\n[host]\n{section}'
     )
 

@@ -292,6 +292,29 @@ def test_a_host_is_measured_from_its_first_start_to_a_restart(tmp_path: Path) ->
     assert result["behind_s"] >= 0
 
 
+@pytest.mark.integration
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="Linux: the footprint is read from /proc"
+)
+@pytest.mark.usefixtures("can_run_kafka")
+def test_hosts_of_a_group_are_measured_over_a_kill_and_an_addition(tmp_path: Path) -> None:
+    result = run("host_group", tmp_path)
+    assert result["clients_of_killed"] > 0
+    assert result["all_go_on_s"] >= result["partitions_of_killed_s"] > 0
+    assert result["all_go_on_with_added_s"] >= result["added_has_partitions_s"] > 0
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="Linux: the footprint is read from /proc"
+)
+def test_updates_of_devices_and_of_their_regions_are_measured(tmp_path: Path) -> None:
+    result = run("host_regions", tmp_path)
+    assert 0 < result["region_updates"] < result["device_updates"]
+    assert result["readings_published"] <= 2 * 10 * 150
+    assert result["upstream_cpu_ms_per_region_update"] > 0
+
+
 def test_the_shares_of_a_client_step_sum_to_one(tmp_path: Path) -> None:
     for case in run("client_step", tmp_path)["cases"]:
         assert case["readings_per_cpu_s"] > 0
