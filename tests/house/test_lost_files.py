@@ -272,6 +272,7 @@ ONLY_CONTENTS = {
     "`[client] folder`/`producer.SOURCE.db.damaged`": "nothing reads it",
     "FOLDER`.before-upgrade`, FOLDER`/.upgraded.json`": "what `--undo` compares",
     "`[replica] folder`/NAME": "tried in `test_replicas.py`, as a replica needs brokers",
+    "`[server] folder`/page/FEDERATION": "tried in `test_page.py`, as no server or client has it",
     "`[client] folder`/NAME/`restored.txt`": "its presence alone counts",
 }
 """files of the first table whose damage costs nothing but themselves, and why"""

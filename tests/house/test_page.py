@@ -42,6 +42,7 @@ from tests.house.small_federation import (
     write_federation,
     write_readings,
 )
+from tests.house.test_lost_files import damage
 from tests.server_node.web_client import WebClient
 
 READINGS = 240
@@ -221,6 +222,25 @@ def test_a_log_that_was_made_anew_is_read_from_its_beginning(
             ensure_topics(log, config.contract, config.log)
         with pytest.raises(LogUnavailable, match="made anew"):
             page.step()
+
+
+def test_an_index_that_is_damaged_or_lost_is_made_again_from_the_history_of_the_server(
+    tmp_path: Path,
+) -> None:
+    config = load_config(write_federation(tmp_path))
+    updates_of(config)
+    with a_page(config):
+        before = days_of(config)
+    index = history_file(config, None)
+    assert sum(before.values()) > 0
+    damage(index)
+    with a_page(config) as page:
+        assert page.ready
+        assert days_of(config) == before
+    index.unlink()
+    with a_page(config) as page:
+        assert page.ready
+        assert days_of(config) == before
 
 
 def test_a_page_with_another_contract_ends(tmp_path: Path) -> None:
