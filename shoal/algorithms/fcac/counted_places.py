@@ -14,10 +14,10 @@ from typing import Annotated, Final
 import numpy as np
 
 from shoal.kernels.arrays import AnyInts, Floats, Ints
-from shoal.kernels.distance import squared_by_differences
+from shoal.kernels.distance import nearest_centres, squared_by_differences, squared_to
 from shoal.saved_state import FloatArray, IntArray, Number, SavedState, require, state_type
 
-PLACES_MAX: Final = 512
+PLACES_MAX: Final = 256
 """places that are kept; of more, half as many are made"""
 RECENT_READINGS: Final = 500.0
 """readings by which what counts as recent has faded to 1/e"""
@@ -66,9 +66,8 @@ class CountedPlaces:
         self.recent *= fade
         place = np.concatenate([place for place, _ in new])
         if len(self.place):
-            distance = squared_by_differences(place, self.place)
-            nearest = distance.argmin(axis=1)
-            is_near = distance[np.arange(len(place)), nearest] <= self._near
+            nearest = nearest_centres(place, self.place)
+            is_near = squared_to(place, self.place[nearest]) <= self._near
             np.add.at(self.readings, nearest[is_near], readings[is_near])
             np.add.at(self.recent, nearest[is_near], readings[is_near])
             place = place[~is_near]
