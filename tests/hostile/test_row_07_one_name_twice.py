@@ -131,7 +131,8 @@ def test_an_update_that_comes_again_is_a_repeated_one_and_another_with_its_numbe
     site.send(first, first, an_update(site.contract, sequence=2))
     site.run()
     assert not site.rejected()
-    site.send(first, replace(first, made_at=first.made_at + 1), replace(first, readings=1))
+    more = replace(first, readings=first.readings + 1)
+    site.send(first, replace(first, made_at=first.made_at + 1), more)
     site.run()
     assert [dict(record.headers)["reason"] for record in site.rejected().values()] == [
         b"conflict"
