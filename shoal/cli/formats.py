@@ -118,7 +118,10 @@ FORMATS: Final = {
         Format(
             "from_counts: in rounds", "shoal.algorithms.from_counts.rounds:DrawnRoundsState.version"
         ),
-        Format("from_counts: states", "shoal.algorithms.from_counts.states:STATE_VERSION"),
+        Format(
+            "from_counts: states",
+            "shoal.algorithms.from_counts.states:StatesFromCountsState.version",
+        ),
         Format("privacy formal", "shoal.privacy.formal:STATE_VERSION"),
         Format("privacy paper", "shoal.privacy.paper:STATE_VERSION"),
         Format("privacy off", "shoal.privacy.off:STATE_VERSION"),
