@@ -19,6 +19,7 @@ from shoal.config.resolved import ResolvedContract
 from shoal.protocol.events import EVENT_KINDS
 from shoal.protocol.history import NO_CLUSTER, HistoryBin, HistoryMessage, pairs
 from shoal.protocol.messages import Snapshot
+from shoal.protocol.quarantine import QuarantinedClient
 from shoal.protocol.rejected import REASONS
 from shoal.server_node.history.shares import newest_fine_bin
 from shoal.server_node.ingest.outcome import IngestOutcome, Report, StepOutcome
@@ -317,6 +318,10 @@ class ServerMonitoring:
         for client in newest_clients(clients, CLIENTS_LABELLED_MAX):
             self._last_seen(client.client, client.last_seen)
 
+    def show_quarantined(self, quarantined: Iterable[QuarantinedClient]) -> None:
+        """How many clients are in quarantine; one may be so in several models."""
+        self._metrics.quarantined.set(len({entry.client for entry in quarantined}))
+
     def observe(self, outcome: StepOutcome) -> None:
         """One step."""
         if outcome.ingested:
@@ -330,9 +335,7 @@ class ServerMonitoring:
                 Report("update_incomplete", logging.WARNING, incomplete._asdict())
             )
         self._show(totals)
-        self._metrics.quarantined.set(
-            len({quarantine.client for quarantine in outcome.quarantined})
-        )
+        self.show_quarantined(outcome.quarantined)
         self._metrics.partial_updates.set(outcome.waiting_updates)
         for event in outcome.events:
             totals.reports.append(Report(event.event, event.level, asdict(event)))

@@ -335,7 +335,7 @@ class PublishedFederation:
         except MessageRejected as rejected:
             log_event("snapshot_rejected", logging.WARNING, **_reason(rejected))
             return
-        self._metrics.quarantined.set(len({entry.client for entry in self._quarantined}))
+        self._monitoring.show_quarantined(self._quarantined)
 
     def _take_snapshot(self, record: Record) -> None:
         if record.value is None:  # of a model that is gone
