@@ -51,6 +51,8 @@ FEEDS_CLIENTS_MAX: Final = 200
 """clients whose clusters a report has: those with the most readings"""
 CLUSTERS_PER_CLIENT_MAX: Final = 8
 CLIENTS_FEEDING_MAX: Final = 10
+LEAST_SHARE: Final = 0.001
+"""what stands for a share that would be rounded to 0, and is not"""
 
 
 @dataclass(frozen=True)
@@ -231,7 +233,14 @@ def _share_by_time(times: DayTimes | None, identity: int) -> ShareByTime | None:
         return None
 
     def share(shares: Shares) -> float | None:
-        return round(shares.get(identity, 0.0), 4) if shares else None
+        if not shares:
+            return None
+        exact = shares.get(identity, 0.0)
+        if exact == 0.0:
+            return 0.0
+        # Whole percents, which a half hour of four weeks seldom changes: pages are told of every
+        # change.
+        return max(LEAST_SHARE, round(exact, 2))
 
     return ShareByTime(day=share(times.day), night=share(times.night), weekend=share(times.weekend))
 

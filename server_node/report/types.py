@@ -116,8 +116,8 @@ class Feed:
 
 @reported
 class ShareByTime:
-    """Shares of the readings of the history's newest four weeks, by the server's own time zone;
-    null where there were none at such a time."""
+    """Shares of the readings of the history's newest four weeks, by the server's own time zone, in
+    whole percents, .001 for less than half of one; null where there were none at such a time."""
 
     day: Share | None
     """share of those from 6 to 18 o'clock on Mondays to Fridays"""
