@@ -45,6 +45,7 @@ WRITERS = {
     "client",
     "helper",
     "host",
+    "page",
     "producer",
     "replica",
     "run",
