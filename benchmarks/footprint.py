@@ -14,7 +14,7 @@ import click
 
 from benchmarks.installation import install, weigh
 from benchmarks.machine import facts, one_line
-from benchmarks.process import MIB, ClientProcess
+from benchmarks.process import MIB, ClientProcess, check_proc
 from benchmarks.results import out_option, quick_option, rounded, table, write
 from benchmarks.site import CASES, CLIENT, DIMENSIONS, Case, Site
 from shoal.kernels.forms import AUTO, VARIABLE
@@ -55,10 +55,7 @@ def main(quick: bool, fresh: bool, out: Path) -> None:
 
     Linux only: the figures are read from /proc. A full run takes about ten minutes.
     """
-    if not Path("/proc/self/status").exists():
-        raise click.UsageError(
-            "this system has no /proc to read the footprint of a process from; run it on Linux"
-        )
+    check_proc()
     readings = 5_000 if quick else 100_000
     waiting = 5_000 if quick else 1_000_000
     started = time.monotonic()

@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.grown_federation import CONTRIBUTE_READINGS, Size
 from benchmarks.machine import facts, one_line
-from benchmarks.process import ONE_THREAD
+from benchmarks.process import ONE_THREAD, check_proc
 from benchmarks.results import quick_option, rounded, table, write
 
 FITTED = 3
@@ -114,10 +114,7 @@ QUICK_READINGS = 1_500
 def main(quick: bool, longer: bool, names: tuple[str, ...], out: Path) -> None:
     """Run federations of many sizes, each in a process of its own, one size varied at a time. Half
     an hour; Linux."""
-    if not Path("/proc/self/status").exists():
-        raise click.UsageError(
-            "this system has no /proc to read the footprint of a process from; run it on Linux"
-        )
+    check_proc()
     kernels = os.environ.get("SHOAL_KERNELS") or (
         "compiled" if find_spec("numba") and not quick else "numpy"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,7 +17,7 @@ import click
 import numpy as np
 
 from benchmarks.machine import facts, one_line
-from benchmarks.process import ONE_THREAD, footprint_of
+from benchmarks.process import ONE_THREAD, check_proc, footprint_of, free_port
 from benchmarks.results import out_option, quick_option, rounded, table, write
 from shoal.protocol.readings import Reading
 from shoal.runtime.site_readings import SiteReadings, TakenIn
@@ -50,8 +49,7 @@ def main(quick: bool, devices: int, seconds: int, out: Path) -> None:
     if quick:
         devices = 20
         seconds = 3
-    if not Path("/proc/self/status").exists():
-        raise click.UsageError("this system has no /proc to read figures of a process from")
+    check_proc()
     with tempfile.TemporaryDirectory() as scratch:
         figures = measure(Path(scratch), devices, seconds)
         figures["commit_s"] = commit_s(Path(scratch) / "commit.db", devices)
@@ -251,14 +249,6 @@ def federation(log: str, metrics_port: int, host: Mapping[str, str]) -> str:
         contract("measured") + f'[log]\naddress = "{log}"\n'
         f'[client]\nfolder = "clients"\nmetrics_port = {metrics_port}\n[host]\n{section}'
     )
-
-
-def free_port() -> int:
-    """A port of loopback that is free now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":

@@ -18,9 +18,9 @@ import click
 import numpy as np
 from kafka import KafkaAdminClient, KafkaProducer
 
-from benchmarks.host import CLIENTS_MAX, DIMENSIONS, SEED, TOPIC, WAIT_S, federation, free_port
+from benchmarks.host import CLIENTS_MAX, DIMENSIONS, SEED, TOPIC, WAIT_S, federation
 from benchmarks.machine import facts, one_line
-from benchmarks.process import ONE_THREAD, footprint_of
+from benchmarks.process import ONE_THREAD, check_proc, footprint_of, free_port, free_ports
 from benchmarks.results import out_option, quick_option, rounded, table, write
 from deploy.kafka import broker
 from shoal.protocol.readings import Reading
@@ -53,8 +53,7 @@ def main(quick: bool, devices: int, every: float, partitions: int, out: Path) ->
     if quick:
         devices = 12
         every = 2.0
-    if not Path("/proc/self/status").exists():
-        raise click.UsageError("this system has no /proc to read figures of a process from")
+    check_proc()
     with tempfile.TemporaryDirectory() as scratch:
         figures = measure(Path(scratch), devices, every, partitions)
     result = {
@@ -104,7 +103,7 @@ class MeasuredHost:
 def measure(folder: Path, devices: int, every: float, partitions: int) -> dict[str, Any]:
     """Start three hosts, kill one once all clients have begun, and add one once all go on."""
     figures: dict[str, Any] = {}
-    port = free_port()
+    port = free_ports()
     cluster = broker.cluster_of(folder / "kafka", port)
     (folder / "site.key").write_bytes(bytes(range(32)))
     (folder / "site.key").chmod(0o600)

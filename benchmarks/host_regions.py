@@ -19,9 +19,9 @@ import click
 import numpy as np
 
 from benchmarks.grown_federation import absorbed_by
-from benchmarks.host import CLIENTS_MAX, DIMENSIONS, TOPIC, WAIT_S, contract, free_port
+from benchmarks.host import CLIENTS_MAX, DIMENSIONS, TOPIC, WAIT_S, contract
 from benchmarks.machine import facts, one_line
-from benchmarks.process import ONE_THREAD, footprint_of
+from benchmarks.process import ONE_THREAD, check_proc, footprint_of, free_port
 from benchmarks.results import out_option, quick_option, rounded, table, write
 from shoal.config.settings import load_config
 from shoal.protocol.messages import Update
@@ -60,8 +60,7 @@ def main(quick: bool, sites: int, devices: int, readings: int, out: Path) -> Non
         sites = 2
         devices = 10
         readings = 150
-    if not Path("/proc/self/status").exists():
-        raise click.UsageError("this system has no /proc to read figures of a process from")
+    check_proc()
     with tempfile.TemporaryDirectory() as scratch:
         figures = measure(Path(scratch), sites, devices, readings)
     result = {

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import click
 
 from benchmarks.machine import facts, one_line
-from benchmarks.process import ONE_THREAD, footprint_of
+from benchmarks.process import ONE_THREAD, check_proc, footprint_of
 from benchmarks.results import out_option, quick_option, rounded, table, write
 from shoal.server_node.lease import RECORD_S
 
@@ -91,8 +91,7 @@ def main(quick: bool, seconds: int, out: Path) -> None:
 
     Linux only: the figures are read from /proc.
     """
-    if not Path("/proc/self/io").exists():
-        raise click.UsageError("this system has no /proc to read figures of a process from")
+    check_proc()
     if quick:
         seconds = 5
     # Not in memory, where nothing is written to a disk.

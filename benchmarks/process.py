@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
+
+import click
 
 QUIET_S = 0.5
 QUIET_CPU = 0.04
@@ -53,6 +57,34 @@ def _fields_after_name(process: int) -> list[str]:
     """The third and later fields of the kernel's line about a process; its name, in brackets, may
     hold anything."""
     return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+
+
+def check_proc() -> None:
+    """Raises `click.UsageError` where figures of a process cannot be read from the kernel."""
+    if not Path("/proc/self/io").exists():
+        raise click.UsageError(
+            "this system has no /proc to read figures of a process from; run it on Linux"
+        )
+
+
+def free_port() -> int:
+    """A port of loopback that is free now."""
+    with closing(socket.socket()) as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def free_ports() -> int:
+    """The first of two such ports in a row, as a broker and its controller use."""
+    while True:
+        port = free_port()
+        with closing(socket.socket()) as second:
+            try:
+                second.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            return port
 
 
 class ClientProcess:

@@ -22,6 +22,7 @@ from benchmarks.history.steps import (
 )
 from benchmarks.history.year import measured_year
 from benchmarks.machine import facts, one_line
+from benchmarks.process import check_proc
 from benchmarks.results import out_option, quick_option, rounded, table, write
 from shoal.protocol.history import BINS_KEPT, COARSE_S
 
@@ -35,10 +36,7 @@ of one update"""
 @out_option("history")
 def main(quick: bool, out: Path) -> None:
     """Measure what history and page cost a server. Linux; a full run takes about five minutes."""
-    if not Path("/proc/self/status").exists():
-        raise click.UsageError(
-            "this system has no /proc to read the memory of a process from; run it on Linux"
-        )
+    check_proc()
     started = time.monotonic()
     machine = facts(("shoal", "numpy", "starlette"))
     steps = 3 if quick else 50

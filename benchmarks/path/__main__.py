@@ -26,6 +26,7 @@ from benchmarks.path.settings import (
     Extent,
     write_stream,
 )
+from benchmarks.process import check_proc
 from benchmarks.results import out_option, quick_option, rounded, write
 from deploy.kafka.broker import what_is_missing
 
@@ -50,10 +51,7 @@ def main(quick: bool, kinds: tuple[str, ...], out: Path) -> None:
     which can then be killed as well. Without either only the embedded log is measured, and the
     reason is printed.
     """
-    if not Path("/proc/self/status").exists():
-        raise click.UsageError(
-            "this system has no /proc to read the footprint of a process from; run it on Linux"
-        )
+    check_proc()
     extent = SMALL if quick else FULL
     machine = facts(PACKAGES)
     found = {}

@@ -4,13 +4,13 @@ run."""
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.process import free_ports
 from deploy.kafka import broker
 
 EMBEDDED = "sqlite"
@@ -62,23 +62,10 @@ def log_place(kind: str, folder: Path) -> Iterator[LogPlace]:
     elif named:
         yield LogPlace(kind, f"kafka://{named}")
     else:
-        port = _free_ports()
+        port = free_ports()
         place = LogPlace(kind, f"kafka://127.0.0.1:{port}", folder, port)
         place.start()
         try:
             yield place
         finally:
             place.end()
-
-
-def _free_ports() -> int:
-    """A free port whose next one, which the controller uses, is free too."""
-    while True:
-        with closing(socket.socket()) as one, closing(socket.socket()) as other:
-            one.bind(("127.0.0.1", 0))
-            port = int(one.getsockname()[1])
-            try:
-                other.bind(("127.0.0.1", port + 1))
-            except OSError:
-                continue
-            return port
