@@ -80,6 +80,19 @@ def contributions_to(folder: Path) -> dict[tuple[str, str], list[Update]]:
     return dict(found)
 
 
+def each_once(updates: list[Update]) -> list[Update]:
+    """Updates of one model, without those that are there again.
+
+    A node publishes its outbox again when it starts; how much that is depends on how far it got in
+    one step, and so on the pace of the machine. What comes again is the same to the byte.
+    """
+    found: dict[tuple[str, int], Update] = {}
+    for update in updates:
+        first = found.setdefault((update.client, update.sequence), update)
+        assert pack(vars_of(first)) == pack(vars_of(update))
+    return list(found.values())
+
+
 def world_models(folder: Path) -> Mapping[str, bytes]:
     """name -> state of each of the upstream federation's models, as bytes."""
     with resumed(open_server(load_config(file_of(folder, WORLD)), clock=clock)) as server:
@@ -91,13 +104,16 @@ def test_every_reading_of_every_client_counts_once_in_the_upstream_federation(
 ) -> None:
     found = contributions_to(finished)
     assert set(found) == {(region, model) for region in REGIONS for model in MODELS}
-    for (region, model), updates in found.items():
+    for (region, model), published in found.items():
+        updates = each_once(published)
         assert [update.sequence for update in updates] == list(range(1, len(updates) + 1))
-        own = [
-            update
-            for update in updates_in(load_config(file_of(finished, region)))
-            if update.model == model
-        ]
+        own = each_once(
+            [
+                update
+                for update in updates_in(load_config(file_of(finished, region)))
+                if update.model == model
+            ]
+        )
         assert (
             sum(update.readings for update in updates)
             == sum(cluster.readings for cluster in own)
@@ -118,6 +134,9 @@ def test_the_counts_in_the_upstream_federation_are_those_of_all_clients_to_the_l
     options = load_config(file_of(finished, WORLD)).resolved.models["cells"].options
     variance = DensityTreeOptions.parse(options).noise_variance
 
+    def cells_in(config: Config) -> list[Update]:
+        return each_once([update for update in updates_in(config) if update.model == "cells"])
+
     def summed(updates: list[Update]) -> dict[tuple[int, ...], np.ndarray]:
         totals: dict[tuple[int, ...], np.ndarray] = {}
         for update in updates:
@@ -127,19 +146,11 @@ def test_the_counts_in_the_upstream_federation_are_those_of_all_clients_to_the_l
                 totals[key] = totals.get(key, np.int64(0)) + counts
         return totals
 
-    flat = [
-        update
-        for region in REGIONS
-        for update in updates_in(load_config(file_of(finished, region)))
-        if update.model == "cells"
-    ]
-    levels = [
-        update
-        for update in updates_in(load_config(file_of(finished, WORLD)))
-        if update.model == "cells"
-    ]
+    flat: list[Update] = []
+    for region in REGIONS:
+        flat += cells_in(load_config(file_of(finished, region)))
     expected = summed(flat)
-    found = summed(levels)
+    found = summed(cells_in(load_config(file_of(finished, WORLD))))
     assert expected.keys() == found.keys()
     assert max(key[2] for key in found) > 0 or max(key[0] for key in found) > 0, (
         "the tree has changed on the way"
@@ -204,12 +215,13 @@ def test_what_a_region_publishes_is_a_function_of_its_log_of_updates_alone(world
     repeated = contributions_to(world)
     assert before.keys() == repeated.keys()
     for key, updates in before.items():
-        twice = repeated[key]
+        assert [pack(vars_of(update)) for update in each_once(repeated[key])] == [
+            pack(vars_of(update)) for update in each_once(updates)
+        ]
         # The bridge has lost its place too: it copies what is in the topic of contributions, then
         # what is made again.
-        assert [pack(vars_of(update)) for update in twice] == 3 * [
-            pack(vars_of(update)) for update in updates
-        ]
+        times = Counter(update.sequence for update in repeated[key])
+        assert min(times.values()) >= 3
     models = world_models(world)
     with resumed(open_server(load_config(file_of(world, WORLD)), clock=clock)) as server:
         results = Counter[str]()
