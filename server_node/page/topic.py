@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from shoal.errors import LogError, LogUnavailable, OffsetOutOfRange, TopicMissing
 from shoal.transports.base import Log, Positions, Record, beginning
@@ -17,18 +18,16 @@ class FollowedTopic:
         self.name = name
         try:
             self._positions: Positions = beginning(log, name)
-            self._ends_at_start = self.ends()
+            self._ends_at_start = _ends(log, name)
             self._identity = log.identity(name)
         except TopicMissing as missing:
             # Processes may start in any order, so the server may not have made it yet.
-            raise LogUnavailable(
-                f"{missing}. Start the server or the replicas of the federation, or check"
-                " [federation] name and [log] address"
-            ) from None
+            raise _not_there(missing) from None
 
     def ends(self) -> Positions:
-        """partition -> offset of the next record."""
-        return {partition: end for partition, (_, end) in self._log.bounds(self.name).items()}
+        """partition -> offset of the next record. Raises as `read`."""
+        with self._noticing_its_end():
+            return _ends(self._log, self.name)
 
     @property
     def caught_up(self) -> bool:
@@ -40,23 +39,44 @@ class FollowedTopic:
         """The next records, as `Log.read`.
 
         Raises `LogUnavailable` where records were removed before they were read, or the topic was
-        made anew: a new reader begins at its beginning.
+        deleted or made anew: a new reader begins at its beginning.
         """
-        try:
+        with self._noticing_its_end():
             records, self._positions = self._log.read(self.name, self._positions, limit, timeout_s)
-        except OffsetOutOfRange as gone:
-            raise LogUnavailable(f"{gone.topic} is read from its beginning again: {gone}") from None
-        except LogError:
-            if self._was_made_anew():
-                raise LogUnavailable(
-                    f"{self.name} was made anew: it is read from its beginning"
-                ) from None
-            raise
         return records
 
-    def _was_made_anew(self) -> bool:
+    @contextmanager
+    def _noticing_its_end(self) -> Iterator[None]:
+        """Raises `LogUnavailable` inside where the topic that was opened is no more."""
         try:
-            return self._log.identity(self.name) != self._identity
+            yield
+        except OffsetOutOfRange as gone:
+            raise LogUnavailable(f"{gone.topic} is read from its beginning again: {gone}") from None
+        except LogError as error:
+            raise self._reason(error) from None
+
+    def _reason(self, error: LogError) -> LogError | LogUnavailable:
+        """`error`, or in its place that the topic was deleted or made anew. Raises as the log does
+        while it is away."""
+        try:
+            if self._log.identity(self.name) == self._identity:
+                return error
+        except TopicMissing as missing:
+            return _not_there(missing)
         except LogError:
             # Kafka's log tells so by an error. What else is wrong shows when it is opened again.
-            return True
+            pass
+        return LogUnavailable(
+            f"{self.name} was deleted or made anew: it is read from its beginning"
+        )
+
+
+def _ends(log: Log, name: str) -> Positions:
+    return {partition: end for partition, (_, end) in log.bounds(name).items()}
+
+
+def _not_there(missing: TopicMissing) -> LogUnavailable:
+    return LogUnavailable(
+        f"{missing}. Start the server or the replicas of the federation, or check [federation]"
+        " name and [log] address"
+    )

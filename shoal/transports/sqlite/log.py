@@ -352,8 +352,8 @@ class SqliteLog:
         found = self._find(db, topic)
         if found is None:
             raise TopicMissing(
-                f"topic {topic!r} is not in log {self._path}; declare it with ensure, or check "
-                "the address"
+                f"topic {topic!r} is not in log {self._path}; shoal topics ensure makes those of a"
+                " federation"
             )
         return found
 
