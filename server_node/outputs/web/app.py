@@ -277,13 +277,12 @@ class Endpoints:
             # No more: anybody may ask, and the error names files.
             return PlainTextResponse(
                 "not ready: the log, or a file of the server, cannot be read or written at "
-                "present; the server's own log has the reason\n",
+                "present; the log of this process has the reason\n",
                 503,
             )
-        return PlainTextResponse(
-            f"not ready: the log is being opened or read, {status.lag_records} updates are left\n",
-            503,
-        )
+        # A page that reads no updates does not know how many are left.
+        left = "" if status.lag_records is None else f", {status.lag_records} updates are left"
+        return PlainTextResponse(f"not ready: the log is being opened or read{left}\n", 503)
 
     async def metrics(self, request: Request) -> Response:
         """The metrics in the format that Prometheus asks for."""
