@@ -27,7 +27,7 @@ from shoal.config.settings import Config, load_config
 from shoal.errors import ContractMissing, InvalidData, LogError
 from shoal.kernels.forms import PROCESS
 from shoal.protocol.reading_faults import Rejected, unusable
-from shoal.runtime.service import Heartbeat, resumed, run, stopped_by_signals
+from shoal.runtime.service import Heartbeat, resumed, run, start_kernels, stopped_by_signals
 from shoal.telemetry.events import log_event, start_logging
 from shoal.telemetry.export import exported_signals, exporting, leave_the_machine
 from shoal.transports import check_installed
@@ -118,8 +118,7 @@ def client(
         replace_client(config, former, name, lost_windows)
     # Compiled kernels take more memory than all the rest of a client.
     PROCESS.prefer_numpy()
-    PROCESS.on_problem = lambda why: log_event("kernels_not_compiled", logging.WARNING, error=why)
-    PROCESS.start()
+    start_kernels()
     totals: dict[str, int] = {}
     rejected: list[Rejected] = []
     heartbeat = Heartbeat()

@@ -16,15 +16,14 @@ import click
 from shoal.cli.options import config_option, log_json_option, until_idle_option, verbose_option
 from shoal.config.settings import Config, load_config
 from shoal.config.upstream import load_upstream
-from shoal.errors import MissingExtra
-from shoal.kernels.forms import PROCESS
 from shoal.runtime.logs import open_federation_log
-from shoal.runtime.service import LIVE_S, resumed, run, stopped_by_signals
+from shoal.runtime.service import LIVE_S, resumed, run, start_kernels, stopped_by_signals
 from shoal.server_node.bootstrap import OwnHelper, StatusUpdater, initial_status, open_server
 from shoal.server_node.history.store import HISTORY_FILE, HistoryReader
 from shoal.server_node.ingest.request_publishing import request_publisher
 from shoal.server_node.lease import LeaseHolder, LeaseRenewal
 from shoal.server_node.node import ServerNode
+from shoal.server_node.outputs.page_serving import find_page_server, page_served, totals
 from shoal.server_node.regions.bridge import BridgeThread
 from shoal.server_node.report.status import StatusBoard
 from shoal.telemetry.events import log_event, start_logging
@@ -78,9 +77,8 @@ def server(
     bridge = BridgeThread(config, load_upstream(config))
     for log in bridge.logs:
         check_installed(log)
-    page_server = None if no_page else _page_server()
-    PROCESS.on_problem = lambda why: log_event("kernels_not_compiled", logging.WARNING, error=why)
-    PROCESS.start()
+    page_server = None if no_page else find_page_server()
+    start_kernels()
     start_logging("server", as_json, logging.DEBUG if verbose else logging.INFO)
     log_event("started", federation=config.contract.federation, contract=config.contract.digest)
     log_event("privacy", statement=contract.mode.describe().text())
@@ -120,35 +118,10 @@ def server(
         _page(page_server, config, board, metrics),
     ):
         run(build, stop, until_idle, on_step=on_step)
-    models = _totals(board)
+    models = totals(board)
     log_event("stopped", models=len(models))
     if as_json:
         click.echo(json.dumps({"models": models}))
-
-
-def _totals(board: StatusBoard) -> dict[str, dict[str, int]]:
-    """name -> sizes of the newest snapshot, of each model that has one."""
-    totals: dict[str, dict[str, int]] = {}
-    for name, model in board.status.models.items():
-        snapshot = model.snapshot
-        if snapshot is not None:
-            totals[name] = {
-                "version": snapshot.version,
-                "clusters": snapshot.clusters,
-                "nodes": snapshot.nodes,
-            }
-    return totals
-
-
-def _page_server() -> Callable[..., WebServer]:
-    """The function that makes the page's server. Raises `MissingExtra`."""
-    try:
-        from shoal.server_node.outputs.web import (  # noqa: PLC0415 - the page is an extra
-            configured_server,
-        )
-    except ModuleNotFoundError:
-        raise MissingExtra("The live page", "server") from None
-    return configured_server
 
 
 @contextmanager
@@ -166,11 +139,5 @@ def _page(
     publisher = request_publisher(config)
     reader = partial(open_log, config.log)
     web = page_server(config.server, board, metrics.registry, publisher, history, reader)
-    web.start()
-    log_event("page_served", address=web.address, needs_token=config.server.token_file is not None)
-    if web.is_open:
-        log_event("page_open", logging.WARNING, host=config.server.host)
-    try:
+    with page_served(web, config.server):
         yield
-    finally:
-        web.stop()

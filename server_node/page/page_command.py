@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -14,13 +15,12 @@ import click
 
 from shoal.cli.options import config_option, log_json_option, until_idle_option, verbose_option
 from shoal.config.settings import Config, load_config
-from shoal.errors import MissingExtra
-from shoal.kernels.forms import PROCESS
 from shoal.protocol.published_contract import contract_in
 from shoal.runtime.logs import open_federation_log
-from shoal.runtime.service import LIVE_S, resumed, run, stopped_by_signals
+from shoal.runtime.service import LIVE_S, resumed, run, start_kernels, stopped_by_signals
 from shoal.server_node.bootstrap import StatusUpdater, initial_status
 from shoal.server_node.history.store import HISTORY_FILE, HistoryReader, HistoryStore
+from shoal.server_node.outputs.page_serving import find_page_server, page_served, totals
 from shoal.server_node.page.metrics import PageMetrics
 from shoal.server_node.page.published import PublishedFederation
 from shoal.server_node.page.topic import FollowedTopic
@@ -77,8 +77,8 @@ def page(
     """
     config = with_options(load_config(file), host, port)
     check_installed(config.log)
-    page_server = _page_server()
-    PROCESS.start()
+    page_server = find_page_server()
+    start_kernels()
     start_logging("page", as_json, logging.DEBUG if verbose else logging.INFO)
     log_event("started", federation=config.contract.federation, contract=config.contract.digest)
     metrics = PageMetrics()
@@ -97,7 +97,10 @@ def page(
 
     with stopped_by_signals() as stop, _served(page_server, config, board, metrics, path):
         run(build, stop, until_idle, on_step=updater.update)
-    log_event("stopped", models=len(board.status.models))
+    models = totals(board)
+    log_event("stopped", models=len(models))
+    if as_json:
+        click.echo(json.dumps({"models": models}))
 
 
 def with_options(config: Config, host: str | None, port: int | None) -> Config:
@@ -138,17 +141,6 @@ def open_published(
         yield PublishedFederation(contract, log, history, metrics, config.server.client_names)
 
 
-def _page_server() -> Callable[..., WebServer]:
-    """The function that makes the page's server. Raises `MissingExtra`."""
-    try:
-        from shoal.server_node.outputs.web import (  # noqa: PLC0415 - the page is an extra
-            configured_server,
-        )
-    except ModuleNotFoundError:
-        raise MissingExtra("The live page", "server") from None
-    return configured_server
-
-
 @contextmanager
 def _served(
     page_server: Callable[..., WebServer],
@@ -167,11 +159,6 @@ def _served(
         read_only=READ_ONLY,
     )
     # A server on this machine has the default port, which no setting of the page has asked for.
-    web.start(or_any_port="port" not in config.server.model_fields_set)
-    log_event("page_served", address=web.address, needs_token=config.server.token_file is not None)
-    if web.is_open:
-        log_event("page_open", logging.WARNING, host=config.server.host)
-    try:
+    or_any_port = "port" not in config.server.model_fields_set
+    with page_served(web, config.server, or_any_port=or_any_port):
         yield
-    finally:
-        web.stop()

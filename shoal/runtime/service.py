@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Protocol, TypeVar
 
 from shoal.errors import ShoalError
+from shoal.kernels.forms import PROCESS
 from shoal.telemetry.events import log_event
 
 # A restart of a broker takes seconds: soon at first, then doubled, so that an outage of hours costs
@@ -76,6 +77,15 @@ class Node(Protocol):
 
 AnySteppable = TypeVar("AnySteppable", bound=Steppable)
 AnyNode = TypeVar("AnyNode", bound=Node)
+
+
+def start_kernels() -> None:
+    """Check and load the kernels as SHOAL_KERNELS says, and log it where they cannot be compiled.
+
+    Raises as `Forms.start`.
+    """
+    PROCESS.on_problem = lambda why: log_event("kernels_not_compiled", logging.WARNING, error=why)
+    PROCESS.start()
 
 
 @contextmanager

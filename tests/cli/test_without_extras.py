@@ -188,8 +188,9 @@ def test_a_server_without_a_page_and_a_client_run(run: Run, file: Path) -> None:
         assert run(*words, "--config", file).returncode == 0, words
 
 
-def test_a_server_names_the_extra_of_its_page_and_nothing_else(run: Run, file: Path) -> None:
-    assert_missing(run("server", "--config", file, "--until-idle", 0), "server")
+@pytest.mark.parametrize("command", ["server", "page"])
+def test_a_page_names_its_extra_and_nothing_else(run: Run, file: Path, command: str) -> None:
+    assert_missing(run(command, "--config", file, "--until-idle", 0), "server")
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,24 @@ def test_the_history_of_what_replicas_serve_is_estimated_and_the_page_says_since
     assert "not which" in status.clients_note
 
 
+def test_a_page_prints_at_its_end_what_it_has_read(
+    of_replica: tuple[Config, list[list[OutboxRecord]]],
+) -> None:
+    config, _ = of_replica
+    command = ["page", "--config", str(config.server.folder.parent / "federation.toml")]
+    ran = CliRunner().invoke(shoal, [*command, "--port", "0", "--until-idle", "0", "--json"])
+    assert ran.exception is None, ran.output
+    # Those of the server that its updates are of.
+    published = all_records(config.log.address, config.contract.snapshots_topic)
+    newest = [record for record in published if record.key == b"clusters"][-1]
+    snapshot = Snapshot.decode(newest.value, newest.headers)
+    assert json.loads(ran.stdout.splitlines()[-1])["models"]["clusters"] == {
+        "version": snapshot.version,
+        "clusters": snapshot.clusters,
+        "nodes": snapshot.nodes,
+    }
+
+
 def test_readings_are_divided_into_whole_numbers_that_add_up() -> None:
     assert divided(10, [0.0, 1.0]).tolist() == [0, 10]
     assert divided(10, [1 / 3, 1 / 3, 1 / 3]).tolist() == [4, 3, 3]
