@@ -25,7 +25,6 @@ from shoal.client_nodes.node import ClientNode
 from shoal.config.sections import ClientSettings, is_loopback
 from shoal.config.settings import Config, load_config
 from shoal.errors import ContractMissing, InvalidData, LogError
-from shoal.kernels.forms import PROCESS
 from shoal.protocol.reading_faults import Rejected, unusable
 from shoal.runtime.service import Heartbeat, resumed, run, start_kernels, stopped_by_signals
 from shoal.telemetry.events import log_event, start_logging
@@ -117,8 +116,7 @@ def client(
 
         replace_client(config, former, name, lost_windows)
     # Compiled kernels take more memory than all the rest of a client.
-    PROCESS.prefer_numpy()
-    start_kernels()
+    start_kernels(prefer_numpy=True)
     totals: dict[str, int] = {}
     rejected: list[Rejected] = []
     heartbeat = Heartbeat()

@@ -24,7 +24,6 @@ from shoal.client_nodes.client_command import SERVER_START_S
 from shoal.client_nodes.host import Host, left_out, open_host, served_none
 from shoal.config.sections import is_loopback
 from shoal.config.settings import Config, load_config
-from shoal.kernels.forms import PROCESS
 from shoal.runtime.service import Heartbeat, run, start_kernels, stopped_by_signals
 from shoal.telemetry.events import log_event, start_logging
 from shoal.telemetry.export import exported_signals, exporting, leave_the_machine
@@ -91,8 +90,7 @@ def host(
     log_event("started", federation=config.contract.federation, contract=contract.digest)
     log_event("privacy", statement=contract.mode.describe().text())
     # As a client has them: a host may run beside sensors on a small machine.
-    PROCESS.prefer_numpy()
-    start_kernels()
+    start_kernels(prefer_numpy=True)
     heartbeat = Heartbeat()
     longest_s = math.inf if until_idle is None else max(until_idle, SERVER_START_S)
     contract_by = None if no_wait else time.monotonic() + longest_s

@@ -79,11 +79,14 @@ AnySteppable = TypeVar("AnySteppable", bound=Steppable)
 AnyNode = TypeVar("AnyNode", bound=Node)
 
 
-def start_kernels() -> None:
+def start_kernels(*, prefer_numpy: bool = False) -> None:
     """Check and load the kernels as SHOAL_KERNELS says, and log it where they cannot be compiled.
 
-    Raises as `Forms.start`.
+    `prefer_numpy`: for a process that is to stay small, NumPy's form where SHOAL_KERNELS says
+    nothing. Raises as `Forms.start`.
     """
+    if prefer_numpy:
+        PROCESS.prefer_numpy()
     PROCESS.on_problem = lambda why: log_event("kernels_not_compiled", logging.WARNING, error=why)
     PROCESS.start()
 

@@ -8,19 +8,19 @@ import logging
 import re
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
-import shoal.client_nodes.client_command
-import shoal.server_node.server_command
+from shoal.client_nodes.client_command import client
 from shoal.errors import ShoalError
 from shoal.kernels import forms
 from shoal.kernels.compiled import CompiledKernels, numpy_loops
 from shoal.kernels.forms import AUTO, COMPILED, ROWS_BEFORE_LOADING, Forms
+from shoal.runtime import service
+from shoal.server_node.server_command import server
 from tests.house.counting_federation import create
 from tests.kernels.test_forms import wait_until_loaded
 
@@ -112,18 +112,13 @@ def test_an_error_that_nobody_expects_is_reported_and_numpy_computes_on(
 
 
 @pytest.mark.parametrize(
-    ("node", "command", "options"),
+    ("command", "options"),
     [
-        (
-            shoal.client_nodes.client_command,
-            shoal.client_nodes.client_command.client,
-            ["--name", "attic", "--no-wait"],
-        ),
-        (shoal.server_node.server_command, shoal.server_node.server_command.server, ["--no-page"]),
+        (client, ["--name", "attic", "--no-wait"]),
+        (server, ["--no-page"]),
     ],
 )
 def test_a_node_that_computes_with_numpy_because_of_a_fault_logs_it(
-    node: ModuleType,
     command: click.Command,
     options: list[str],
     tmp_path: Path,
@@ -135,7 +130,7 @@ def test_a_node_that_computes_with_numpy_because_of_a_fault_logs_it(
 
     choice = Forms(AUTO)
     monkeypatch.setattr(forms, "load_compiled", fail)
-    monkeypatch.setattr(node, "PROCESS", choice)
+    monkeypatch.setattr(service, "PROCESS", choice)
     file = create(tmp_path, 10, clients=("attic",))
     ended = CliRunner().invoke(command, ["--config", str(file), "--until-idle", "0", *options])
     assert ended.exit_code == 0, ended.output
