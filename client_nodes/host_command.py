@@ -120,7 +120,7 @@ def _host_of(config: Config) -> type[Host | GroupHost]:
     if not config.host.group:
         return Host
     # Only a host of a group loads what its partitions move by.
-    from shoal.client_nodes.group_host import GroupHost  # noqa: PLC0415 - with a group
+    from shoal.client_nodes.group_host import GroupHost  # noqa: PLC0415 - groups only
 
     return GroupHost
 

@@ -1,7 +1,7 @@
-"""Which rows of a file of checkpoints were written since they were last taken, whoever wrote them.
+"""Which rows of a file of checkpoints were written since they were last taken, by any call.
 
-Triggers of the connection note the key of each row that is inserted, updated or deleted. So nothing
-that a client stores, by whatever call, can be missing where its state is written elsewhere too.
+Triggers of the connection note the key of each row that is inserted, updated or deleted. So where a
+client's state is copied elsewhere, as to a topic, the copy can miss no row that the client stores.
 """
 
 from __future__ import annotations

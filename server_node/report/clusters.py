@@ -194,7 +194,7 @@ def _cluster(
         muted_until=cluster.muted_until,
         share=None if past.counted is None else round(past.counted.share(identity), 4),
         now_share=_now_share(past.usual, identity),
-        share_by_time=_share_by_time(past.day_times, identity),
+        share_by_time=share_by_time(past.day_times, identity),
         recent_share=round(cluster.recent_share, 4),
         dwell=dwell,
         since=cluster.since,
@@ -228,7 +228,8 @@ def _counted_by_model(counted: Floats, lineage: Lineage) -> dict[int, float]:
     return dict(by_identity)
 
 
-def _share_by_time(times: DayTimes | None, identity: int) -> ShareByTime | None:
+def share_by_time(times: DayTimes | None, identity: int) -> ShareByTime | None:
+    """What a report says of one cluster; None where nothing is known of such times."""
     if times is None:
         return None
 

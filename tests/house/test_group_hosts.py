@@ -263,7 +263,7 @@ def test_a_host_that_stands_still_is_replaced_and_no_reading_is_lost_or_released
         check_charges(charges(second), charges_alone(alone))
         assert updates_of(config) == updates_of(alone)
         # It goes on where it was, and can store nothing more: so it publishes nothing more.
-        first._follow = lambda _: True  # type: ignore[method-assign]  # it does not know yet
+        first._follow = lambda _: True  # type: ignore[method-assign]  # not told yet
         with caplog.at_level(logging.WARNING):
             send(config, 50)
             step_until(lambda: not first.partitions, first)

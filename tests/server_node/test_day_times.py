@@ -17,6 +17,7 @@ from shoal.server_node.history.store import (
     HistoryStore,
 )
 from shoal.server_node.history.usual import DAYS_MAX
+from shoal.server_node.report.clusters import share_by_time
 from tests.server_node.test_usual import CONTRACT, a_bin
 
 MONDAY = datetime(2026, 3, 16)
@@ -68,3 +69,14 @@ def test_only_the_newest_four_weeks_count(tmp_path: Path) -> None:
     times = found(tmp_path, *old, *new)
     assert times is not None
     assert set(times.day) | set(times.weekend) == {0}
+
+
+def test_a_report_tells_whole_percents_and_a_rare_cluster_from_an_absent_one() -> None:
+    times = DayTimes({0: 0.9961, 1: 0.0039}, {0: 0.254, 2: 0.746}, {})
+    usual = share_by_time(times, 0)
+    assert usual is not None
+    assert (usual.day, usual.night, usual.weekend) == (1.0, 0.25, None)
+    rare = share_by_time(times, 1)
+    assert rare is not None
+    assert (rare.day, rare.night, rare.weekend) == (0.001, 0.0, None)
+    assert share_by_time(None, 0) is None
