@@ -17,7 +17,7 @@ from shoal.config.base import check_client_name
 from shoal.config.settings import Config
 from shoal.errors import InvalidState, SettingsError
 from shoal.privacy import load_or_create_key
-from shoal.privacy.ledger import LEDGER, Ledger, NoteRow, account
+from shoal.privacy.ledger import LEDGER, Ledger, LedgersFile, NoteRow, account
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.signatures import read_client_key
 from shoal.protocol.topics import ensure_local_topics, ensure_topics
@@ -61,6 +61,9 @@ class OfHost(NamedTuple):
     """the client's noise key, where it is derived from the site's; None: a random one of its own"""
     note_charge: NoteRow | None = None
     """gets what its ledger is charged, where that moves with it"""
+    ledgers: LedgersFile | None = None
+    """the file with the ledgers of all clients, where what they have here is a working copy, which
+    nobody reads after a power cut; None: each has a ledger of its own"""
 
 
 @contextmanager
@@ -111,15 +114,16 @@ def open_client(
         # contract is compared before it is made.
         key_is_new = not (folder / NOISE_KEY).exists()
         owner = checkpoint_owner(config, client)
-        ledger_file = config.readings_folder / client / LEDGER
-        check_ledger_counts(ledger_file, contract.mode)
+        is_copy = of_host is not None and of_host.ledgers is not None
+        ledger_file, has_ledger = _ledger_of(config, client, of_host)
+        check_ledger_counts(ledger_file, contract.mode, has_ledger=has_ledger)
         releases = Releases(readings, owner) if contract.mode.formal else None
         published = read_published(log, config.contract)
         contract = published.agreed(contract, required=key_is_new and needs_contract)
         if key_is_new and releases is not None:
-            releases.check_new(has_ledger=ledger_file.exists())
+            releases.check_new(has_ledger=has_ledger)
         derived = None if of_host is None else of_host.noise_key()
-        noise_key = load_or_create_key(folder / NOISE_KEY, derived)
+        noise_key = load_or_create_key(folder / NOISE_KEY, derived, syncs=not is_copy)
         ledger = None
         if contract.mode.formal:
             ledger = stack.enter_context(_open_ledger(ledger_file, owner, noise_key, of_host))
@@ -145,12 +149,22 @@ def open_client(
         )
 
 
+def _ledger_of(config: Config, client: str, of_host: OfHost | None) -> tuple[Path, bool]:
+    """The file with the ledger of a client, and whether it has one."""
+    if of_host is not None and of_host.ledgers is not None:
+        ledgers = of_host.ledgers
+        return ledgers.path, ledgers.has_account(checkpoint_owner(config, client))
+    file = config.readings_folder / client / LEDGER
+    return file, file.exists()
+
+
 def _open_ledger(file: Path, owner: str, noise_key: bytes, of_host: OfHost | None) -> Ledger:
     return Ledger(
         file,
         owner,
         ledger_fingerprint(noise_key),
         keeps_open=of_host is None,
+        shared=None if of_host is None else of_host.ledgers,
         watch=noting_slowness,
         note=None if of_host is None else of_host.note_charge,
     )

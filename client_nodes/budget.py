@@ -173,9 +173,9 @@ class Budget:
         )
 
 
-def check_ledger_counts(file: Path, mode: PrivacyMode) -> None:
-    """Raises `SettingsError` where a ledger exists, and `mode` has nothing to count."""
-    if not mode.formal and file.exists():
+def check_ledger_counts(file: Path, mode: PrivacyMode, *, has_ledger: bool) -> None:
+    """Raises `SettingsError` where a client has a ledger, and `mode` has nothing to count."""
+    if not mode.formal and has_ledger:
         raise SettingsError(
             f'{file} counts what is spent of these readings, and mode = "{mode.name}" guarantees'
             " nothing, so that no ledger could count it; give this federation readings of its own"

@@ -123,6 +123,7 @@ class PartitionHost(Host):
             ._replace(
                 noise_key=partial(self._moves.noise_key, client),
                 note_charge=self._moves.charge_notes(client),
+                ledgers=self._moves.ledgers,
             )
         )
 

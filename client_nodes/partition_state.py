@@ -36,7 +36,7 @@ from shoal.errors import InvalidState
 from shoal.files import writing
 from shoal.privacy import derive_key, load_or_create_key
 from shoal.privacy.ledger import FORMAT as LEDGER_FORMAT
-from shoal.privacy.ledger import LEDGER, LedgerRow, NoteRow, write_ledger
+from shoal.privacy.ledger import LEDGER, LedgerRow, LedgersFile, NoteRow
 from shoal.runtime.checkpoint import DAMAGED, ROW_KEYS, CheckpointFile
 from shoal.runtime.checkpoint import FORMAT as CHECKPOINT_FORMAT
 from shoal.runtime.client_folders import client_folder
@@ -45,9 +45,6 @@ from shoal.runtime.site_readings import MovedClient, SiteReadings
 FORMAT: Final = 1
 """number of the form of a changelog, beside those of the files whose rows it has"""
 _FORMATS: Final = [FORMAT, CHECKPOINT_FORMAT, int(LEDGER_FORMAT)]
-MOVED_LEDGERS: Final = "ledgers.db"
-"""file in the folder of a partition with the rows of the ledgers that have come with it: the ledger
-of a client is made of them when it is first opened here, as ten thousand files take long to make"""
 _ROW: Final = "row"
 _LEDGER: Final = "ledger"
 _CLIENT: Final = "client"
@@ -141,30 +138,25 @@ class PartitionState:
         """clients whose folder is there"""
         self._saved: set[str] = set()
         """owners of checkpoints that have come with the partition"""
-        self._ledgers: sqlite3.Connection | None = None
+        self._ledgers: LedgersFile | None = None
 
     def restore(self) -> None:
         """Read the changelog, and make the working copy of it. Raises as it and the files do, and
         `InvalidState` for records that no host has written."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        ledgers = sqlite3.connect(self._folder / MOVED_LEDGERS, isolation_level=None)
-        self._ledgers = ledgers
-        ledgers.execute(
-            "CREATE TABLE rows (client TEXT, key BLOB, value BLOB NOT NULL, PRIMARY KEY (client,"
-            " key)) WITHOUT ROWID"
-        )
+        self._ledgers = LedgersFile(self._folder / LEDGER)
         path = self._folder / HOST_CHECKPOINTS
         with closing(CheckpointFile(path, host_owner(self._config))) as checkpoints:
-            # Nothing of it is needed after a power cut.
             checkpoints.connection.execute("PRAGMA synchronous = OFF")
-            with checkpoints.errors(), writing(checkpoints.connection), writing(ledgers):
+            with checkpoints.errors(), writing(checkpoints.connection):
                 try:
-                    self._restore_rows(checkpoints.connection, ledgers)
+                    self._restore_rows(checkpoints.connection, self._ledgers)
                 except _DAMAGED as broken:
                     raise self._damaged(f"a record cannot be read ({broken})") from None
 
-    def _restore_rows(self, copy: sqlite3.Connection, ledgers: sqlite3.Connection) -> None:
+    def _restore_rows(self, copy: sqlite3.Connection, ledgers: LedgersFile) -> None:
         """Write what the changelog has to the working copy."""
+        charges: dict[bytes, bytes | None] = {}
         known: dict[int, list[Any]] = {}
         position: list[Any] | None = None
         for key, value in self._changelog.read():
@@ -173,11 +165,12 @@ class PartitionState:
             if kind == _ROW:
                 _write_row(copy, where[0], where[1], row)
             elif kind == _LEDGER:
-                _write_ledger_row(ledgers, where[0], key, value)
+                charges[key] = value
             elif kind == _CLIENT and row is not None:
                 known[where[0]] = row
             elif kind == _POSITION:
                 position = row
+        ledgers.restore(_charged(charges))
         saved = copy.execute("SELECT name FROM holders WHERE saved = 1")
         self._saved = {name for (name,) in saved}
         self._adopt(known, position)
@@ -212,11 +205,18 @@ class PartitionState:
             self._config.client.readings_bytes_max,
             partial(readings_identity, self._topic.readings),
             identity=readings_identity(self._topic.readings, "").hex(),
+            is_copy=True,
         )
 
     def note(self) -> bytes:
         """What says, in the site's log, in which changelog and partition a client is."""
         return f"group {self._topic.changelog.hex()} {self.partition}".encode()
+
+    @property
+    def ledgers(self) -> LedgersFile:
+        """The open file with the ledgers of the clients."""
+        assert self._ledgers is not None, "it is restored first"
+        return self._ledgers
 
     def prepare(self, client: str) -> None:
         """Make the folder of a client as the changelog has it, before it is opened here first."""
@@ -225,12 +225,9 @@ class PartitionState:
         known = self._readings.get(client)
         folder = client_folder(self._folder, client, None if known is None else known.text)
         key = self.noise_key(client)
-        charged = self._ledger_rows(client)
-        if charged:
-            write_ledger(folder / LEDGER, charged)
         # Without a key it has stored no state yet, and is new: `open_client` makes it.
         if checkpoint_owner(self._config, client) in self._saved:
-            load_or_create_key(folder / NOISE_KEY, key)
+            load_or_create_key(folder / NOISE_KEY, key, syncs=False)
         self._made.add(client)
 
     def noise_key(self, client: str) -> bytes:
@@ -244,6 +241,8 @@ class PartitionState:
     def watch(self, checkpoints: CheckpointFile) -> None:
         """Note what is stored in this open file of checkpoints from now on."""
         with checkpoints.errors():
+            # What counts after a power cut is the changelog.
+            checkpoints.connection.execute("PRAGMA synchronous = OFF")
             self._rows.watch(checkpoints.connection)
 
     def took_in(
@@ -320,15 +319,6 @@ class PartitionState:
         value = None if row is None else _packed((table, row))
         self._charges[_packed((_LEDGER, client, table, key))] = value
 
-    def _ledger_rows(self, client: str) -> list[tuple[str, LedgerRow]]:
-        assert self._ledgers is not None, "it is restored first"
-        values = self._ledgers.execute("SELECT value FROM rows WHERE client = ?", (client,))
-        rows = []
-        for (value,) in values.fetchall():
-            table, row = _unpacked(value)
-            rows.append((table, tuple(row)))
-        return rows
-
     def _damaged(self, how: str) -> InvalidState:
         return InvalidState(
             f"the changelog of partition {self.partition} is not as a host writes it: {how}. It is"
@@ -370,10 +360,14 @@ def _write_row(copy: sqlite3.Connection, table: str, number: int, row: Row | Non
     copy.execute(f"INSERT OR REPLACE INTO {table} VALUES ({places})", tuple(row))
 
 
-def _write_ledger_row(
-    ledgers: sqlite3.Connection, client: str, key: bytes, value: bytes | None
-) -> None:
-    if value is None:
-        ledgers.execute("DELETE FROM rows WHERE client = ? AND key = ?", (client, key))
-        return
-    ledgers.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, ?)", (client, key, value))
+def _charged(
+    charges: Mapping[bytes, bytes | None],
+) -> Iterator[tuple[str, LedgerRow, LedgerRow | None]]:
+    """What these records say of ledgers, as a ledger notes its rows."""
+    for where, value in charges.items():
+        _, _, table, key = _unpacked(where)
+        row = None
+        if value is not None:
+            _, columns = _unpacked(value)
+            row = tuple(columns)
+        yield table, tuple(key), row

@@ -17,14 +17,14 @@ from shoal.errors import CheckpointInUse, LogUnavailable, SettingsError, ShoalEr
 
 
 @contextmanager
-def atomic_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
+def atomic_file(path: Path, *, replace: bool = False, syncs: bool = True) -> Iterator[Path]:
     """A temporary path beside `path`; the file written there gets the name `path` when the block
     ends without an error.
 
     A process that is killed leaves either no file at `path` (or the old one) or the whole new one,
     also after a power cut, if the block has synced the content to the disk. An existing file is
     replaced with `replace`, otherwise kept: then the file of the process that was faster counts,
-    and this one is dropped. Raises `OSError`.
+    and this one is dropped. `syncs`: whether its name survives a power cut. Raises `OSError`.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
@@ -36,23 +36,25 @@ def atomic_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
                 # A link fails where the name exists, unlike a rename: of two processes one makes
                 # the file.
                 os.link(temporary, path)
-        sync_folder(path.parent)
+        if syncs:
+            sync_folder(path.parent)
     finally:
         # After a rename it is gone already.
         with suppress(OSError):
             temporary.unlink()
 
 
-def write_secret(path: Path, content: bytes, *, replace: bool = False) -> None:
-    """Write a file that only its owner may read (mode 0600), as `atomic_file` does. Raises
-    `OSError`."""
+def write_secret(path: Path, content: bytes, *, replace: bool = False, syncs: bool = True) -> None:
+    """Write a file that only its owner may read (mode 0600), as `atomic_file` does. `syncs`:
+    whether it survives a power cut. Raises `OSError`."""
     with (
-        atomic_file(path, replace=replace) as temporary,
+        atomic_file(path, replace=replace, syncs=syncs) as temporary,
         os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file,
     ):
         file.write(content)
         file.flush()
-        os.fsync(file.fileno())
+        if syncs:
+            os.fsync(file.fileno())
 
 
 def allow_files(needed: int) -> int:
@@ -71,17 +73,18 @@ def allow_files(needed: int) -> int:
     return soft
 
 
-def make_private(path: Path) -> None:
+def make_private(path: Path, *, syncs: bool = True) -> None:
     """Make an empty file that only its owner may read (mode 0600), unless there is one.
 
     For databases: SQLite would give a new one the rights of the umask, and gives the files beside
-    it the rights of the database. Where the file cannot be made, its opening reports that.
+    it the rights of the database. `syncs`: see `atomic_file`. Where the file cannot be made, its
+    opening reports that.
     """
     if path.exists():
         return
     # Never a descriptor of the database itself: to close one ends all locks that this process has
     # on the file (POSIX), so that others would take SQLite's open connections for closed.
-    with suppress(OSError), atomic_file(path) as temporary:
+    with suppress(OSError), atomic_file(path, syncs=syncs) as temporary:
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 

@@ -15,7 +15,7 @@ from shoal.config.privacy_report import counted_once, privacy_report
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState
 from shoal.privacy.base import Description, PrivacyUnit
-from shoal.privacy.ledger import LEDGER, NANO, Spending, account, read_spending
+from shoal.privacy.ledger import LEDGER, NANO, Spending, account, client_of, read_spending
 from shoal.runtime.client_folders import PARTITION_FOLDERS
 
 
@@ -65,10 +65,8 @@ def report(
     if windows:
         # A user spends once for each window, however many readings are in it.
         readings = windows if unit.is_user else windows * window_readings
-    ledgers = {}
-    for client, path in _ledgers(config.readings_folder, name).items():
-        ledgers[client] = read_spending(path)
     federation = config.contract.federation
+    ledgers = _ledgers(config.readings_folder, name, federation)
     if as_json:
         clients = {}
         for client, accounts in ledgers.items():
@@ -90,18 +88,26 @@ def _number(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _ledgers(folder: Path, name: str | None) -> dict[str, Path]:
-    """client -> its ledger, of the one that is asked for or of all in the folder. Raises
-    `InvalidState` for none."""
+def _ledgers(folder: Path, name: str | None, federation: str) -> dict[str, dict[str, Spending]]:
+    """client -> the accounts of its ledger, of the one that is asked for or of all in the folder.
+    Raises `InvalidState` for none."""
     place = f"{name or '*'}/{LEDGER}"
-    # Those of a host of a group are in the folders of its partitions.
-    paths = [*folder.glob(place), *folder.glob(f"{PARTITION_FOLDERS}/{place}")]
-    if name is not None and not paths:
+    ledgers = {}
+    for path in folder.glob(place):
+        if not path.parent.match(PARTITION_FOLDERS):
+            ledgers[path.parent.name] = read_spending(path)
+    # A host of a group has those of the clients of a partition in one file.
+    for path in folder.glob(f"{PARTITION_FOLDERS}/{LEDGER}"):
+        for owner, spending in read_spending(path).items():
+            client = client_of(owner, federation)
+            if client is not None and name in (None, client):
+                ledgers[client] = {owner: spending}
+    if name is not None and not ledgers:
         raise InvalidState(
             f"there is no {folder / place}: run this on the machine of the client. A client has a "
             "ledger from its first start in a mode with a guarantee"
         )
-    return {path.parent.name: path for path in sorted(paths)}
+    return dict(sorted(ledgers.items()))
 
 
 def _spent(accounts: Mapping[str, Spending], own: str, readings: int | None) -> dict[str, Any]:

@@ -191,18 +191,19 @@ def derive_key(secret: bytes, purpose: str) -> bytes:
     return hmac.digest(extracted, purpose.encode() + b"\x01", "sha256")
 
 
-def load_or_create_key(path: Path, derived: bytes | None = None) -> bytes:
+def load_or_create_key(path: Path, derived: bytes | None = None, *, syncs: bool = True) -> bytes:
     """The 32 secret bytes in the file `path`, which is made if it is not there, with these bytes or
     with random ones.
 
-    Only its owner may read it. Raises `SettingsError` for a file of another size, one that other
-    users may read, or a folder that cannot be used.
+    Only its owner may read it. `syncs`: whether a new one survives a power cut. Raises
+    `SettingsError` for a file of another size, one that other users may read, or a folder that
+    cannot be used.
     """
     try:
         if not path.exists():
             # If two processes of this client start at once, both use the key that was written
             # first.
-            write_secret(path, derived or secrets.token_bytes(KEY_BYTES))
+            write_secret(path, derived or secrets.token_bytes(KEY_BYTES), syncs=syncs)
         key = read_secret(
             path,
             KEY_BYTES,

@@ -16,7 +16,7 @@ import math
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from decimal import ROUND_CEILING, Decimal
 from functools import partial
 from pathlib import Path
@@ -154,11 +154,6 @@ def _owners(ledger: sqlite3.Connection) -> list[str]:
     return [str(owner) for (owner,) in ledger.execute("SELECT owner FROM accounts ORDER BY owner")]
 
 
-def _seconds_passed(ledger: sqlite3.Connection) -> float:
-    """Seconds of the windows that have passed, by the account for which most have."""
-    return float(ledger.execute("SELECT MAX(seconds) FROM passed").fetchone()[0] or 0.0)
-
-
 def _spending(ledger: sqlite3.Connection, owner: str) -> Spending:
     """The account of `owner`. Raises as `sqlite3` does."""
     models = ledger.execute(
@@ -208,6 +203,12 @@ def account(client: str, federation: str) -> str:
     return f"client {client} of {federation}"
 
 
+def client_of(owner: str, federation: str) -> str | None:
+    """The client of an account in this federation; None for another account."""
+    client = owner.removeprefix("client ").removesuffix(f" of {federation}")
+    return client if owner == account(client, federation) else None
+
+
 FORMAT: Final = "6"
 IDENTITY_BYTES: Final = 16
 _WAIT_S: Final = 30.0
@@ -246,6 +247,8 @@ _KEY_COLUMNS: Final = {
 }
 """table of charges -> how many of its columns, the first ones, are its key"""
 LedgerRow = tuple[Any, ...]
+_Written = tuple[str, LedgerRow, bool]
+"""a table, a row of it that was written, and whether it is there"""
 NoteRow = Callable[[str, LedgerRow, LedgerRow | None], None]
 """gets a table, the key of a row, and the row; None for one that was deleted"""
 
@@ -289,7 +292,8 @@ class MaskedRelease(NamedTuple):
 class Ledger:
     """An SQLite file beside the readings log, and one account in it.
 
-    Several processes may have it open. Every charge is flushed to the disk before `charge` returns.
+    Several processes may have it open. Every charge is flushed to the disk before `charge` returns,
+    unless the file is shared (`LedgersFile`).
     Every method raises `InvalidState` for a damaged file, `SettingsError` when this user may not
     write it, and `LogUnavailable` when the disk is full or fails.
     """
@@ -301,6 +305,7 @@ class Ledger:
         fingerprint: str,
         *,
         keeps_open: bool = True,
+        shared: LedgersFile | None = None,
         watch: Callable[[Path], AbstractContextManager[None]] = lambda file: nullcontext(),
         note: NoteRow | None = None,
     ) -> None:
@@ -308,9 +313,11 @@ class Ledger:
         client.
 
         `keeps_open`: whether the file stays open over `rest`; a host with thousands of clients
-        opens each ledger only to use it. `watch` surrounds each write of the file. `note` gets
-        every row that was written, or None for one that was deleted, once it is on the disk. An
-        owner without an account gets one. Raises `InvalidState` for an account of another key.
+        opens each ledger only to use it. `shared`: the open file in which it is, with those of
+        other clients; None: the one at `path`, of its own. `watch` surrounds each write of the
+        file. `note` gets every row that was written, or None for one that was deleted, once it is
+        in the file. An owner without an account gets one. Raises `InvalidState` for an account of
+        another key.
         """
         self._path = path
         self._watch = watch
@@ -318,12 +325,20 @@ class Ledger:
         self.fingerprint = fingerprint
         self._keeps_open = keeps_open
         self._note = note
-        self._written: list[tuple[str, LedgerRow, bool]] = []
-        """table, row, and whether it is there, of the transaction that is open"""
+        self._shared = shared
+        self._written: list[_Written] = []
+        """what the transaction that is open has written"""
         self._connection: sqlite3.Connection | None = None
+        self._scope = ""
+        """condition on `:owner` of queries over all accounts of the same readings"""
+        if shared is not None:
+            self._written = shared.written
+            self._connection = shared.connection
+            self._scope = " WHERE owner = :owner"
         with self._opened():
-            self.identity = self._open(fingerprint)
+            self.identity = self._open() if shared is None else shared.identity
             """a random name, given when the file was created; a copy has the same"""
+            self._open_account()
 
     def charge(self, releases: Sequence[Release], now: float) -> None:
         """Charge releases, unless they are charged already.
@@ -387,7 +402,7 @@ class Ledger:
                 # are.
                 file.execute(
                     "INSERT INTO passed VALUES (?, ?, ?, ?)",
-                    (self._owner, window, now, _seconds_passed(file)),
+                    (self._owner, window, now, self._seconds_passed(file)),
                 )
                 return 0.0
             before, seen_at = row
@@ -432,16 +447,22 @@ class Ledger:
                 return True
             # A clock that was set back must not make a span longer than it is: charges before it
             # would count as later ones, and those after it would not see them.
-            newest = file.execute("SELECT MAX(charged_at) FROM masked").fetchone()[0]
+            own = {"owner": self._owner}
+            newest = file.execute(
+                f"SELECT MAX(charged_at) FROM masked{self._scope}", own
+            ).fetchone()[0]
             at = now if newest is None else max(now, newest)
-            passed = _seconds_passed(file)
+            passed = self._seconds_passed(file)
             if not is_published:
                 self._declare_budget(file, span_s, most)
-                budgets = file.execute("SELECT DISTINCT span_s, rho FROM budgets").fetchall()
+                budgets = file.execute(
+                    f"SELECT DISTINCT span_s, rho FROM budgets{self._scope}", own
+                ).fetchall()
                 for span, rho_most in budgets:
                     spent = file.execute(
-                        "SELECT SUM(rho) FROM masked WHERE charged_at > ? OR passed > ?",
-                        (at - span, passed - span),
+                        "SELECT SUM(rho) FROM (SELECT rho, charged_at, passed FROM"
+                        f" masked{self._scope}) WHERE charged_at > :since OR passed > :after",
+                        own | {"since": at - span, "after": passed - span},
                     ).fetchone()[0]
                     if (spent or 0) + release.rho > rho_most:
                         return False
@@ -537,6 +558,9 @@ class Ledger:
         return True
 
     def _of_others(self, readings: int | None) -> int:
+        if self._shared is not None:
+            # Its readings are no other account's.
+            return 0
         accounts = self._file.execute(
             "SELECT owner, claimed FROM accounts WHERE owner <> ?", (self._owner,)
         ).fetchall()
@@ -552,6 +576,9 @@ class Ledger:
 
         To read it costs less than the sums of charges.
         """
+        if self._shared is not None:
+            # One process has the file.
+            return 0
         if not self._keeps_open:
             # SQLite counts for a connection: to one that was opened just now nothing is new.
             return hash(_stamps(self._path))
@@ -601,14 +628,17 @@ class Ledger:
 
     def rest(self) -> None:
         """Close the file until the next use, unless it is kept open."""
-        if not self._keeps_open and self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        if not self._keeps_open:
+            self._close()
 
     def close(self) -> None:
-        """Close the file."""
-        if self._connection is not None:
+        """Close the file, unless others have it, too."""
+        self._close()
+
+    def _close(self) -> None:
+        if self._shared is None and self._connection is not None:
             self._connection.close()
+            self._connection = None
 
     def __enter__(self) -> Self:
         return self
@@ -621,16 +651,13 @@ class Ledger:
     ) -> None:
         self.close()
 
-    def _open(self, fingerprint: str) -> str:
+    def _open(self) -> str:
         """Create what is missing, and check the rest; returns the identity."""
         with self._transaction() as file:
             # In one transaction: two processes may open a new ledger at once, and after a kill a
             # file is empty or whole.
             if not file.execute("SELECT 1 FROM sqlite_master").fetchall():
-                for table in _SCHEMA:
-                    file.execute(table)
-                named = [("format", FORMAT), ("identity", secrets.token_hex(IDENTITY_BYTES))]
-                file.executemany("INSERT INTO about VALUES (?, ?)", named)
+                _make_tables(file)
         if self._file.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
             raise unreadable(self._path, "its pages are inconsistent")
         tables = _tables(self._file)
@@ -640,19 +667,38 @@ class Ledger:
         if tables != _TABLES or "identity" not in about:
             raise unreadable(self._path, "not all of its tables are there")
         self._note_rows(self._file)
-        with self._transaction() as file:
-            file.execute(
-                "INSERT OR IGNORE INTO accounts VALUES (?, ?, 0, 0)", (self._owner, fingerprint)
-            )
-        known = self._file.execute(
-            "SELECT fingerprint FROM accounts WHERE owner = ?", (self._owner,)
-        ).fetchone()
-        if known != (fingerprint,):
+        return str(about["identity"])
+
+    def _open_account(self) -> None:
+        """Make the account where there is none. Raises `InvalidState` for one of another key."""
+        known = self._account()
+        if known is None:
+            with self._transaction() as file:
+                file.execute(
+                    "INSERT OR IGNORE INTO accounts VALUES (?, ?, 0, 0)",
+                    (self._owner, self.fingerprint),
+                )
+            # Another process may have been faster.
+            known = self._account()
+        if known != (self.fingerprint,):
             raise InvalidState(
                 f"{self._path} has charges of {self._owner} under another noise key: restore the "
                 "key that belongs to this folder, or start under a new client name"
             )
-        return str(about["identity"])
+
+    def _account(self) -> tuple[Any, ...] | None:
+        """The fingerprint of the account's key; None without an account."""
+        row: tuple[Any, ...] | None = self._file.execute(
+            "SELECT fingerprint FROM accounts WHERE owner = ?", (self._owner,)
+        ).fetchone()
+        return row
+
+    def _seconds_passed(self, file: sqlite3.Connection) -> float:
+        """Seconds of the windows that have passed, by the account for which most have."""
+        (seconds,) = file.execute(
+            f"SELECT MAX(seconds) FROM passed{self._scope}", {"owner": self._owner}
+        ).fetchone()
+        return float(seconds or 0.0)
 
     def _check_stored(self, windows: int) -> None:
         """Raises `InvalidState` where a later checkpoint than one with `windows` was on the
@@ -684,34 +730,19 @@ class Ledger:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        self._written = []
+        self._written.clear()
         with self._opened(), self._watch(self._path), writing(self._file):
             yield self._file
         # Only what was committed: after an error none of it is in the file.
         if self._note is not None:
             for table, row, is_there in self._written:
                 self._note(table, row[: _KEY_COLUMNS[table]], row if is_there else None)
-        self._written = []
+        self._written.clear()
 
     def _note_rows(self, file: sqlite3.Connection) -> None:
         """Have every row that this connection writes noted."""
-        if self._note is None:
-            return
-
-        def note(table: str, is_there: int, *row: Any) -> None:
-            self._written.append((table, row, bool(is_there)))
-
-        file.create_function("note_row", -1, note)
-        for table in _KEY_COLUMNS:
-            named = file.execute("SELECT name FROM pragma_table_info(?)", (table,)).fetchall()
-            for event, version in (("INSERT", "NEW"), ("UPDATE", "NEW"), ("DELETE", "OLD")):
-                columns = ", ".join(f"{version}.{column}" for (column,) in named)
-                # Of this connection alone, and no part of the file.
-                file.execute(
-                    f"CREATE TEMP TRIGGER IF NOT EXISTS note_{table}_{event} AFTER {event} ON"
-                    f" {table} BEGIN SELECT note_row('{table}', {int(version == 'NEW')},"
-                    f" {columns}); END"
-                )
+        if self._note is not None:
+            _watch_rows(file, self._written)
 
     @property
     def _file(self) -> sqlite3.Connection:
@@ -767,28 +798,99 @@ class Ledger:
         return file
 
 
-def write_ledger(path: Path, rows: Iterable[tuple[str, LedgerRow]]) -> None:
-    """Make a ledger of these rows, each with the name of its table, as `Ledger` notes them.
+class LedgersFile:
+    """One file with the ledgers of many clients of a host, each of which is alone with its
+    readings, so that its account is its whole ledger.
 
-    Raises as `Ledger` does, and `InvalidState` for rows that are none of a ledger.
+    A working copy, which one process has to itself, and which nobody reads after a power cut: no
+    charge waits for the disk. It raises as `Ledger` does.
     """
-    make_private(path)
-    with (
-        sqlite_errors(path, "this client", partial(unreadable, path)),
-        closing(sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None)) as file,
-    ):
-        file.execute("PRAGMA journal_mode = WAL")
-        file.execute("PRAGMA synchronous = FULL")
-        with writing(file):
-            for table in _SCHEMA:
-                file.execute(table)
-            named = [("format", FORMAT), ("identity", secrets.token_hex(IDENTITY_BYTES))]
-            file.executemany("INSERT INTO about VALUES (?, ?)", named)
-            for name, row in rows:
-                if name not in _KEY_COLUMNS:
-                    raise unreadable(path, "a row of no table")
+
+    def __init__(self, path: Path) -> None:
+        """`path`: there is no file yet."""
+        self.path = path
+        self.written: list[_Written] = []
+        """what the transaction that is open has written"""
+        self.identity = secrets.token_hex(IDENTITY_BYTES)
+        """see `Ledger.identity`"""
+        make_private(path, syncs=False)
+        with self.errors():
+            self.connection = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None)
+            try:
+                # Readers of a report must not wait for the host, nor the host for them.
+                self.connection.execute("PRAGMA journal_mode = WAL")
+                self.connection.execute("PRAGMA synchronous = OFF")
+                with writing(self.connection):
+                    _make_tables(self.connection, self.identity)
+            except BaseException:
+                self.connection.close()
+                raise
+
+    def errors(self) -> AbstractContextManager[None]:
+        """Turns errors of SQLite inside into those of `Ledger`."""
+        return sqlite_errors(self.path, "this host", partial(unreadable, self.path))
+
+    def restore(self, rows: Iterable[tuple[str, LedgerRow, LedgerRow | None]]) -> None:
+        """Write these rows, each as `Ledger` notes them; from then on those that are written are
+        noted.
+
+        Raises `InvalidState` for rows that are none of a ledger.
+        """
+        with self.errors(), writing(self.connection):
+            for table, key, row in rows:
+                if table not in _KEY_COLUMNS:
+                    raise unreadable(self.path, "a row of no table")
+                if row is None:
+                    columns = _columns(self.connection, table)[: _KEY_COLUMNS[table]]
+                    where = " AND ".join(f"{column} = ?" for column in columns)
+                    self.connection.execute(f"DELETE FROM {table} WHERE {where}", key)
+                    continue
                 places = ", ".join("?" * len(row))
-                file.execute(f"INSERT INTO {name} VALUES ({places})", row)
+                self.connection.execute(f"INSERT OR REPLACE INTO {table} VALUES ({places})", row)
+        with self.errors():
+            _watch_rows(self.connection, self.written)
+
+    def has_account(self, owner: str) -> bool:
+        """Whether a client has an account."""
+        with self.errors():
+            row = self.connection.execute("SELECT 1 FROM accounts WHERE owner = ?", (owner,))
+            return row.fetchone() is not None
+
+    def close(self) -> None:
+        """Close the file. Closing twice has no effect."""
+        self.connection.close()
+
+
+def _make_tables(file: sqlite3.Connection, identity: str = "") -> None:
+    """Make the tables of a new ledger, with this identity or a random one."""
+    for table in _SCHEMA:
+        file.execute(table)
+    named = [("format", FORMAT), ("identity", identity or secrets.token_hex(IDENTITY_BYTES))]
+    file.executemany("INSERT INTO about VALUES (?, ?)", named)
+
+
+def _columns(file: sqlite3.Connection, table: str) -> list[str]:
+    rows = file.execute("SELECT name FROM pragma_table_info(?)", (table,))
+    return [str(name) for (name,) in rows]
+
+
+def _watch_rows(file: sqlite3.Connection, written: list[_Written]) -> None:
+    """Have every row that this connection writes added to `written`."""
+
+    def note(table: str, is_there: int, *row: Any) -> None:
+        written.append((table, row, bool(is_there)))
+
+    file.create_function("note_row", -1, note)
+    for table in _KEY_COLUMNS:
+        names = _columns(file, table)
+        for event, version in (("INSERT", "NEW"), ("UPDATE", "NEW"), ("DELETE", "OLD")):
+            columns = ", ".join(f"{version}.{name}" for name in names)
+            # Of this connection alone, and no part of the file.
+            file.execute(
+                f"CREATE TEMP TRIGGER IF NOT EXISTS note_{table}_{event} AFTER {event} ON"
+                f" {table} BEGIN SELECT note_row('{table}', {int(version == 'NEW')},"
+                f" {columns}); END"
+            )
 
 
 def _stamps(path: Path) -> tuple[tuple[int, int], ...]:

@@ -113,18 +113,20 @@ class SiteReadings:
         identity_of: Callable[[str], bytes] = lambda _: new_identity(),
         *,
         identity: str = "",
+        is_copy: bool = False,
         read_only: bool = False,
     ) -> None:
         """`retain_bytes`: bytes of the newest readings that are kept of each client.
 
         `identity_of`: 16 bytes for a client that is new, by default random; `identity`: of a new
-        file, by default random. `read_only`: for a
-        command, which changes no file. Raises `SettingsError` for a file that this user may not
-        write.
+        file, by default random. `is_copy`: whether it is a working copy, which nobody reads after
+        a power cut. `read_only`: for a command, which changes no file. Raises `SettingsError` for
+        a file that this user may not write.
         """
         self._path = path
         self._retain_bytes = retain_bytes
         self._identity_of = identity_of
+        self._is_copy = is_copy
         statements: list[tuple[str, tuple[str, ...]]] = [(table, ()) for table in _SCHEMA]
         about = ("format", FORMAT, "identity", identity or new_identity().hex())
         statements.append(("INSERT INTO about VALUES (?, ?), (?, ?)", about))
@@ -336,7 +338,7 @@ class SiteReadings:
         self._file.execute("PRAGMA journal_mode = WAL")
         # How far was read is stored with what was read, and clients publish what they learnt from
         # it at once: a power cut must take neither back.
-        self._file.execute("PRAGMA synchronous = FULL")
+        self._file.execute(f"PRAGMA synchronous = {'OFF' if self._is_copy else 'FULL'}")
         self._file.execute("PRAGMA fullfsync = ON")
         # What retention removes is overwritten: readings must not outlive it in free pages.
         self._file.execute("PRAGMA secure_delete = ON")

@@ -4,6 +4,7 @@ operator reads it."""
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from click.testing import CliRunner, Result
 from shoal.cli.privacy import report
 from shoal.config.settings import load_config
 from shoal.errors import InvalidState
+from shoal.privacy.ledger import LEDGER, Ledger, LedgersFile, Release, account
+from shoal.runtime.client_folders import partition_folder
 from tests.house.counting_federation import create, run
 from tests.house.small_federation import updates_by_client
 
@@ -97,6 +100,24 @@ def test_without_a_guarantee_the_report_has_no_epsilon(tmp_path: Path) -> None:
     found = json.loads(run_report(file, "--json").stdout)
     assert (found["epsilon"], found["epsilon_spent"], found["clients"]) == (None, None, {})
     assert found["models"][0]["epsilon_spent"] is None
+
+
+def test_the_ledgers_of_the_partitions_of_a_host_are_in_the_report(tmp_path: Path) -> None:
+    file = create(tmp_path, 400)
+    config = load_config(file)
+    partition = partition_folder(config.client.folder, 3)
+    partition.mkdir(parents=True)
+    with closing(LedgersFile(partition / LEDGER)) as ledgers:
+        for client in ("pump", "fan"):
+            owner = account(client, config.contract.federation)
+            ledger = Ledger(ledgers.path, owner, "0123", shared=ledgers)
+            ledger.charge([Release("clusters", 0, b"p" * 32, client.encode(), 10, 4.0)], 1.0)
+        found = json.loads(run_report(file, "--json").stdout)
+        assert list(found["clients"]) == ["fan", "pump"]
+        assert found["clients"]["pump"]["person_epsilon"] == 40
+        assert "fan" not in run_report(file, "--name", "pump").stdout
+    with pytest.raises(InvalidState, match="there is no"):
+        run_report(file, "--name", "valve")
 
 
 def test_a_client_without_a_ledger_is_an_error_that_says_where_to_look(tmp_path: Path) -> None:

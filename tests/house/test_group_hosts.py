@@ -224,8 +224,7 @@ def charges(host: GroupHost) -> dict[str, Spending]:
     accounts = {}
     for partition in host.partitions:
         folder = group_host.config_of_partition(host._config, partition).client.folder
-        for ledger in folder.glob(f"*/{LEDGER}"):
-            accounts.update(read_spending(ledger))
+        accounts.update(read_spending(folder / LEDGER))
     return accounts
 
 
