@@ -137,7 +137,7 @@ def test_a_charge_that_failed_is_not_noted(ledgers: LedgersFile) -> None:
     moved.clear()
     first = Release("tree", 0, b"p" * 32, b"c" * 32, 10, 0.5)
     # The file cannot have such a value; the first row was written by then.
-    broken = first._replace(number=1, plan=object())  # type: ignore[arg-type]
+    broken = first._replace(number=1, plan=object())  # type: ignore[arg-type]  # so it fails
     with pytest.raises(sqlite3.ProgrammingError):
         ledger.charge([first, broken], 1.0)
     assert not moved
