@@ -10,7 +10,6 @@ it.
 from __future__ import annotations
 
 import logging
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -29,6 +28,7 @@ from shoal.telemetry.events import log_event
 from shoal.transports.base import Record
 from shoal.transports.kafka.connection import FRAME_BYTES
 from shoal.transports.kafka.settings import KafkaSettings, servers_of
+from shoal.transports.kafka.tokens import token_source
 
 __all__ = [
     "Application",
@@ -61,8 +61,6 @@ TRANSACTION_COMMITS: Final = 5
 """commits whose time a transaction may be open, a session at least. The brokers then abort it:
 committed reads stop before an open one, so that time is a part of what taking over a region takes
 """
-TOKEN_S: Final = 300.0
-"""seconds after which a bearer token is read again"""
 
 
 def kafka_settings(log: LogSettings) -> KafkaSettings:
@@ -92,8 +90,9 @@ def connection(log: LogSettings) -> ConnectionConfig:
         return ConnectionConfig(**config)
     config["sasl_mechanism"] = kafka.sasl.upper()
     if kafka.sasl == "oauthbearer":
-        # Read again each time that the client asks: a token in the file is replaced before its end.
-        config["oauth_cb"] = lambda _: (read_password(secret_file, "log"), time.time() + TOKEN_S)
+        source = token_source(kafka)
+        # The client asks again before the end that it is told.
+        config["oauth_cb"] = lambda _: source.token()
     else:
         config["sasl_username"] = kafka.user
         config["sasl_password"] = read_password(secret_file, "log")

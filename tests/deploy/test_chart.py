@@ -152,6 +152,27 @@ def test_kubernetes_knows_every_field_of_what_the_chart_renders(helm: str, tmp_p
 
 
 @pytest.mark.integration
+def test_a_token_endpoint_is_named_to_every_process_that_logs_in(helm: str, tmp_path: Path) -> None:
+    url = "https://idp.example/token"
+    log = {**VALUES["log"], "sasl": "oauthbearer", "oauthUrl": url, "oauthScope": "kafka"}
+    found = objects(rendered(helm, tmp_path, VALUES | {"log": log}).stdout)
+    told = []
+    for resource in found:
+        if resource["kind"] != "StatefulSet":
+            continue
+        for container in resource["spec"]["template"]["spec"]["containers"]:
+            variables = {
+                variable["name"]: variable.get("value") for variable in container.get("env", ())
+            }
+            if "SHOAL_LOG_USER" in variables:
+                told.append((variables["SHOAL_LOG_OAUTH_URL"], variables["SHOAL_LOG_OAUTH_SCOPE"]))
+    # Server, two clients, host, helper, events.
+    assert told == [(url, "kafka")] * 6
+    without_endpoint = rendered(helm, tmp_path, VALUES).stdout
+    assert "OAUTH" not in without_endpoint
+
+
+@pytest.mark.integration
 def test_hosts_of_a_group_have_one_noise_key_and_no_numbers(helm: str, tmp_path: Path) -> None:
     host = {**VALUES["host"], "noiseKeySecret": "site-key"}
     found = objects(rendered(helm, tmp_path, VALUES | {"host": host}).stdout)

@@ -136,7 +136,8 @@ def test_every_setting_in_a_compose_file_exists(monkeypatch: pytest.MonkeyPatch)
         "SHOAL_LOG_ADDRESS": "kafka://broker:9092",
         "SHOAL_LOG_REPLICATION": "3",
         "SHOAL_LOG_TLS": "true",
-        "SHOAL_LOG_SASL": "scram-sha-512",
+        "SHOAL_LOG_SASL": "oauthbearer",
+        "SHOAL_LOG_OAUTH_URL": "https://idp.example/token",
         "SHOAL_SERVER_ALLOWED_HOSTS": "server,shoal.example",
         "SHOAL_EVENTS_WEBHOOK_URL": "https://alerts.example/shoal",
         "SHOAL_HOST_CLIENT": "key",
@@ -148,6 +149,7 @@ def test_every_setting_in_a_compose_file_exists(monkeypatch: pytest.MonkeyPatch)
     log = load_config(TOP / "deploy/compose/federation.toml").log
     assert isinstance(log, KafkaSettings)
     assert (log.tls, log.secret_file) == (True, Path("/x"))
+    assert (log.oauth_url, log.oauth_scope) == ("https://idp.example/token", "/x")
 
 
 def test_the_rules_of_the_events_service_are_valid_and_it_keeps_its_position_in_its_volume(

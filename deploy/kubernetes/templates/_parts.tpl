@@ -56,6 +56,12 @@ securityContext:
 - { name: SHOAL_LOG_SASL, value: {{ .Values.log.sasl | quote }} }
 - { name: SHOAL_LOG_USER, value: {{ .Values.log.user | quote }} }
 - { name: SHOAL_LOG_SECRET_FILE, value: /run/secrets/kafka/password }
+{{- with .Values.log.oauthUrl }}
+- { name: SHOAL_LOG_OAUTH_URL, value: {{ . | quote }} }
+{{- end }}
+{{- with .Values.log.oauthScope }}
+- { name: SHOAL_LOG_OAUTH_SCOPE, value: {{ . | quote }} }
+{{- end }}
 {{- end }}
 {{- if .Values.log.caSecret }}
 - { name: SHOAL_LOG_CA_FILE, value: /run/secrets/kafka-ca/ca.crt }

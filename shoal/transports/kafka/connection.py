@@ -7,7 +7,6 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from kafka import errors
@@ -19,6 +18,7 @@ from shoal.files import read_password
 from shoal.transports.base import TopicSettings
 from shoal.transports.kafka.checksums import use_fast_checksums
 from shoal.transports.kafka.settings import KafkaSettings
+from shoal.transports.kafka.tokens import TokenSource, token_source
 
 # Where this module is loaded, as every client of a broker needs it.
 use_fast_checksums()
@@ -76,20 +76,30 @@ def client_config(servers: list[str], settings: KafkaSettings) -> dict[str, Any]
     secret = read_password(settings.secret_file, "log")
     known["sasl_mechanism"] = settings.sasl.upper()
     if settings.sasl == "oauthbearer":
-        known["sasl_oauth_token_provider"] = TokenFile(settings.secret_file)
+        known["sasl_oauth_token_provider"] = TokenProvider(token_source(settings))
     else:
         known |= {"sasl_plain_username": settings.user, "sasl_plain_password": secret}
     return known
 
 
-class TokenFile(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
-    """A bearer token in a file that another program renews: it is read at each connection."""
+class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
+    """Bearer tokens for kafka-python, which asks for one at each login."""
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
+    def __init__(self, source: TokenSource) -> None:
+        self._source = source
 
     def token(self) -> str:
-        return read_password(self._file, "log")
+        """A token. Raises an error of the library for one that may pass."""
+        try:
+            return self._source.token()[0]
+        except ShoalError as error:
+            # The library ends a connection by its own errors. Its user connects anew after one that
+            # may pass, and `connect` then reports the reason.
+            raise errors.KafkaConnectionError(str(error)) from error
+
+    def check(self) -> None:
+        """Raises `LogUnavailable`, `LogError` or `SettingsError` where there is no token."""
+        self._source.token()
 
 
 def configs_of(settings: TopicSettings, replication: int) -> dict[str, str]:
@@ -243,9 +253,13 @@ def connect(where: str, make: Callable[..., Any], known: Mapping[str, Any]) -> A
     meanwhile.
 
     `known["bootstrap_timeout_ms"]` bounds all attempts together; the first is short and each later
-    one twice as long, so that a wrong password is reported soon. Raises `LogError` and
-    `LogUnavailable`.
+    one twice as long, so that a wrong password is reported soon. Raises `LogError`,
+    `LogUnavailable` and `SettingsError`.
     """
+    provider = known.get("sasl_oauth_token_provider")
+    if provider is not None:
+        # Before any connection: the library would only report that there is none.
+        provider.check()
     left_ms = known["bootstrap_timeout_ms"]
     next_ms = FIRST_ATTEMPT_MS
     with _collecting_failures() as reasons:
@@ -257,6 +271,9 @@ def connect(where: str, make: Callable[..., Any], known: Mapping[str, Any]) -> A
             try:
                 return _attempt(where, make, {**known, "bootstrap_timeout_ms": this_ms}, reasons)
             except LogUnavailable:
+                if provider is not None:
+                    # The token may have ended meanwhile, and no other one be had.
+                    provider.check()
                 if not left_ms:
                     raise
 

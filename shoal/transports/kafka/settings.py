@@ -7,11 +7,14 @@ of it.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
 from shoal.config.base import FilePath, Settings
+from shoal.config.sections import is_loopback
 from shoal.errors import MissingExtra, SettingsError
 
 
@@ -33,10 +36,28 @@ class BrokerAccess(Settings):
     sasl: Literal["none", "plain", "scram-sha-256", "scram-sha-512", "oauthbearer"] = Field(
         default="none", description="how to authenticate"
     )
-    user: str = Field(default="", description="user name (not for `oauthbearer`)")
+    user: str = Field(
+        default="", description="user name; for `oauthbearer` the client id at `oauth_url`"
+    )
     secret_file: FilePath | None = Field(
         default=None,
-        description="file with the password, or with the bearer token, read at each connection",
+        description="file with the password; for `oauthbearer` with the client secret for"
+        " `oauth_url`, or without one with the bearer token, read at each login",
+    )
+    oauth_url: str = Field(
+        default="",
+        pattern=r"^(https?://[^\s@?#]+)?$",
+        description="token endpoint of the identity provider, `https://...`, that gives bearer"
+        " tokens for `user` and `secret_file` (OAuth client credentials); none: the token is in"
+        " `secret_file`",
+    )
+    oauth_scope: str = Field(
+        default="", description="scope to ask for there; several are separated by spaces"
+    )
+    oauth_ca_file: FilePath | None = Field(
+        default=None,
+        description="certificates (PEM) of the authorities of the token endpoint; none: those of"
+        " the system",
     )
 
     @model_validator(mode="after")
@@ -51,11 +72,34 @@ class BrokerAccess(Settings):
             raise ValueError(
                 f'sasl = "{self.sasl}" sends the secret unencrypted, so it needs tls = true'
             )
+        self._check_token_endpoint()
         if not self.tls and (self.ca_file or self.certificate_file or self.key_file):
             raise ValueError("ca_file, certificate_file and key_file are for TLS: set tls = true")
         if (self.certificate_file is None) != (self.key_file is None):
             raise ValueError("certificate_file and key_file go together")
         return self
+
+    def _check_token_endpoint(self) -> None:
+        if not self.oauth_url:
+            if self.oauth_scope or self.oauth_ca_file:
+                raise ValueError("oauth_scope and oauth_ca_file are for an endpoint: set oauth_url")
+            return
+        if self.sasl != "oauthbearer":
+            raise ValueError('oauth_url gives bearer tokens: set sasl = "oauthbearer"')
+        if not self.user:
+            raise ValueError("oauth_url needs a user, the client id there")
+        host = None
+        # A port that is no number, or brackets around what is no address.
+        with suppress(ValueError):
+            endpoint = urlsplit(self.oauth_url)
+            if endpoint.port != 0:
+                host = endpoint.hostname
+        if host is None:
+            raise ValueError("oauth_url: must be https://host/path")
+        if endpoint.scheme != "https" and not is_loopback(host):
+            raise ValueError(
+                "oauth_url: the client secret is sent there unencrypted, so it needs https://"
+            )
 
 
 class KafkaSettings(BrokerAccess):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from shoal.config.sections import ReplicaSettings
 from shoal.config.settings import log_settings
+from tests.token_endpoint import token_endpoint
 
 KAFKA = "kafka://127.0.0.1:9"
 
@@ -59,3 +61,26 @@ def test_the_settings_of_kafka_reach_quix_streams(quix_streams: None, tmp_path: 
         "sasl.username": "replica",
         "sasl.password": "secret",
     }
+
+
+def test_a_replica_gets_tokens_of_an_endpoint_with_their_end(
+    quix_streams: None, tmp_path: Path
+) -> None:
+    from shoal.server_node.replicas.replica import connection  # noqa: PLC0415 - an extra
+
+    (tmp_path / "secret").write_text("battery staple")
+    with token_endpoint("replica", lifetime_s=300.0) as endpoint:
+        log = log_settings(
+            address=KAFKA,
+            tls=True,
+            sasl="oauthbearer",
+            user="replica",
+            secret_file=tmp_path / "secret",
+            oauth_url=endpoint.url(),
+        )
+        known = connection(log).as_librdkafka_dict()
+        assert known["sasl.mechanism"] == "OAUTHBEARER"
+        before = time.time()
+        token, ends_at = known["oauth_cb"]("")
+        assert token == endpoint.tokens[0]
+        assert before + 300.0 <= ends_at <= time.time() + 300.0
