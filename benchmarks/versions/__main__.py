@@ -7,6 +7,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -143,10 +145,13 @@ def measured(tree: Path, amount: int, seed: int, path: bool) -> dict[str, Any]:
     command = [sys.executable, "-P", script, "path" if path else "parts", str(amount), str(seed)]
     # Compiled kernels would hide the other differences of updates and answers.
     kernels = PATH_KERNELS if path else NUMPY
-    environment = ONE_THREAD | {"PYTHONPATH": str(tree), "SHOAL_KERNELS": kernels}
-    ended = subprocess.run(
-        command, env=environment, cwd=os.sep, capture_output=True, text=True, check=False
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        write_entry_points(tree, Path(folder))
+        path_of_tree = os.pathsep.join([str(tree), folder])
+        environment = ONE_THREAD | {"PYTHONPATH": path_of_tree, "SHOAL_KERNELS": kernels}
+        ended = subprocess.run(
+            command, env=environment, cwd=os.sep, capture_output=True, text=True, check=False
+        )
     if ended.returncode:
         raise RuntimeError(f"not the work of {tree}: {ended.stderr[-2000:]}")
     figures: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
@@ -158,6 +163,24 @@ def measured(tree: Path, amount: int, seed: int, path: bool) -> dict[str, Any]:
     if Path(figures["tree"]) != tree or not done:
         raise RuntimeError(f"not the work of {tree}: {ended.stdout}")
     return figures
+
+
+def write_entry_points(tree: Path, folder: Path) -> None:
+    """The entry points of a version that is not installed, as files by which Python finds them: a
+    producer would take the sources of the installed version for its own."""
+    settings = tree / "pyproject.toml"
+    if not settings.exists():
+        # Its work says what is missing.
+        return
+    project = tomllib.loads(settings.read_text(encoding="utf-8"))["project"]
+    lines = []
+    for group, names in project.get("entry-points", {}).items():
+        lines.append(f"[{group}]")
+        lines += [f"{name} = {place}" for name, place in names.items()]
+    metadata = folder / "shoal-0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: shoal\nVersion: 0\n")
+    (metadata / "entry_points.txt").write_text("\n".join(lines) + "\n")
 
 
 def commit(tree: Path) -> str:

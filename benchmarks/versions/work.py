@@ -41,7 +41,13 @@ except ImportError:  # in a version whose nodes are resumed where they are opene
         return opened
 
 
+TREE = Path(shoal.__file__).parent.parent
+
 try:
+    import shoal.client_nodes
+
+    if not Path(shoal.client_nodes.__file__ or "").is_relative_to(TREE):
+        raise ImportError("of the version that is installed here, in this version's package")
     from shoal.client_nodes.bootstrap import open_client
     from shoal.producers.producer_command import producer
     from shoal.server_node.bootstrap import open_server
@@ -107,7 +113,7 @@ def measure(folder: Path, updates: int, seed: int) -> dict[str, Any]:
     streaming.mkdir()
     rounds.mkdir()
     found = _streaming(streaming, updates, seed) | _rounds(rounds, updates // ANSWERING, seed)
-    return {"tree": str(Path(shoal.__file__).parent.parent), **found}
+    return {"tree": str(TREE), **found}
 
 
 def _streaming(folder: Path, updates: int, seed: int) -> dict[str, Any]:
@@ -173,7 +179,7 @@ def measure_path(folder: Path, readings: int, seed: int) -> dict[str, Any]:
         np.savetxt(file, some, "%.6f", ",", header=names, comments="")
         found = _path(own, file, len(some), seed)
         found |= {"arithmetic": _arithmetic(some), **_alone(own, file, some)}
-    return {"tree": str(Path(shoal.__file__).parent.parent), **found}
+    return {"tree": str(TREE), **found}
 
 
 def _path(folder: Path, file: Path, readings: int, seed: int) -> dict[str, Any]:

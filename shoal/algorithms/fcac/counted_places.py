@@ -14,7 +14,7 @@ from typing import Annotated, Final
 import numpy as np
 
 from shoal.kernels.arrays import AnyInts, Floats, Ints
-from shoal.kernels.distance import nearest_centres, squared_by_differences, squared_to
+from shoal.kernels.distance import nearest_centres, squared_to
 from shoal.saved_state import FloatArray, IntArray, Number, SavedState, require, state_type
 
 PLACES_MAX: Final = 256
@@ -85,12 +85,14 @@ class CountedPlaces:
         with few readings has a place as well. From then on a place that is as near to one of them
         as those that were not kept is added to it at once: nodes of clients are seldom at new ones.
         """
+        # A feature a row: differences of all places are then few operations on long rows.
+        columns = np.ascontiguousarray(self.place.T)
         kept = [int(self.readings.argmax())]
-        distance = self._squared_from(kept[0])
+        distance = _squared_from(columns, kept[0])
         nearest = np.zeros(len(self.place), dtype=np.int64)
         while len(kept) < self._places_max // 2:
             farthest = int(distance.argmax())
-            from_it = self._squared_from(farthest)
+            from_it = _squared_from(columns, farthest)
             nearest[from_it < distance] = len(kept)
             distance = np.minimum(distance, from_it)
             kept.append(farthest)
@@ -106,10 +108,6 @@ class CountedPlaces:
         self.readings = readings
         self.recent = recent
 
-    def _squared_from(self, position: int) -> Floats:
-        """(n,) squared distance of each place from the one at `position`."""
-        return squared_by_differences(self.place, self.place[position : position + 1])[:, 0]
-
     def state(self) -> CountedPlacesState:
         """What `restore` needs."""
         return CountedPlacesState(
@@ -124,3 +122,10 @@ class CountedPlaces:
         self.readings = saved.readings.copy()
         self.recent = saved.recent.copy()
         self._near = saved.near
+
+
+def _squared_from(columns: Floats, position: int) -> Floats:
+    """(n,) squared distance of each place from the one at `position`; `columns`: (d, n)."""
+    gaps = columns - columns[:, position : position + 1]
+    squared: Floats = np.square(gaps).sum(axis=0)
+    return squared
