@@ -7,7 +7,11 @@ same kinds (Monday to Friday, or weekend) for a span of up to three days, of ear
 longer one. Its chance is that of Student's t for one more value beside those (a prediction
 interval, Hahn and Meeker, Statistical Intervals, 1991), of shares and counts after a transformation
 in which their variance does not depend on their size (Anscombe, Biometrika 35, 1948), and never
-with a smaller variance than so many readings have by chance. All chances are multiplied by the
+with a smaller variance than so many readings have by chance. The noise of private counts varies by
+as much where the share is 0, so it is part of that transformation (that of Anscombe with a normal
+noise beside it; Murtagh, Starck, Bijaoui, Astronomy and Astrophysics Supplement 112, 1995). A state
+is compared with spans of the time since it is told apart from others alone (`HistoryNames`). All
+chances are multiplied by the
 number of figures that were compared (Bonferroni). What is too small for that is not listed; how
 small that is follows from the same variances (`unseen_changes`), which have the noise of private
 counts in them, as the earlier spans have it.
@@ -21,14 +25,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, Self, TypeVar
 
 import numpy as np
 
 from shoal.config.contract import Contract
+from shoal.config.resolved import ResolvedModel
 from shoal.errors import SettingsError
 from shoal.kernels.arrays import Floats
 from shoal.kernels.chances import two_sided
@@ -41,6 +46,7 @@ from shoal.protocol.history import (
     PLACE_UNITS,
     PLACES_S,
     HistoryBin,
+    HistoryNames,
     cells_table,
     pairs,
 )
@@ -137,6 +143,47 @@ class HourAnomaly:
     chance: float
 
 
+NOISY_CELLS: Final = 32
+"""cells of one cluster in which a window has noise, about: an axis of a leaf has 16 to 32"""
+
+
+@dataclass(frozen=True)
+class ShareScale:
+    """The transformation in which the variance of a share hardly depends on its size."""
+
+    noise: float = 0.0
+    """variance of the noise in the readings of a state, for each reading of all states"""
+
+    @classmethod
+    def of(cls, model: ResolvedModel) -> Self:
+        """The scale of the shares of a model: with the noise of its private counts, if it has
+        any."""
+        if model.counts is None:
+            return cls()
+        variance = float(model.options["noise_variance"]) * NOISY_CELLS
+        return cls(variance / int(model.options["window_readings"]))
+
+    def angle(self, share: float) -> float:
+        """A share after the transformation, 0 to pi; without noise n readings give it the variance
+        1/n."""
+        inside = (min(max(share, 0.0), 1.0) + self.noise) / (1.0 + 2.0 * self.noise)
+        return 2.0 * math.asin(math.sqrt(inside))
+
+    def share(self, angle: float) -> float:
+        """The share that has this angle."""
+        return math.sin(angle / 2.0) ** 2 * (1.0 + 2.0 * self.noise) - self.noise
+
+    def variance(self, share: float, readings: int) -> float:
+        """The variance of the angle of a share of so many readings, by chance without any noise."""
+        # As though one of two readings more had been of the state: not even a share of 0 is sure.
+        share = (share * readings + 1.0) / (readings + 2.0)
+        slope = (share + self.noise) * (1.0 - share + self.noise)
+        return share * (1.0 - share) / slope / readings
+
+
+WITHOUT_NOISE: Final = ShareScale()
+
+
 class ClientFigure(NamedTuple):
     """The variation of the share of a client in one state."""
 
@@ -144,11 +191,23 @@ class ClientFigure(NamedTuple):
     readings: int
     """readings of the client in the span"""
     angle: float
-    """mean of its earlier shares, transformed; 0 to pi"""
+    """mean of its earlier shares, as angles of a `ShareScale`"""
     spread: float
     """standard deviation of one more value beside that mean"""
     spans: int
     """earlier spans that have the figure"""
+
+
+@dataclass(frozen=True)
+class ApartState:
+    """A state whose readings are told apart from those of others since some time alone."""
+
+    cluster: int
+    title: str
+    since: int
+    """seconds since 1970"""
+    earlier: int
+    """earlier spans since then, with which it is compared; none where the span is before that"""
 
 
 @dataclass(frozen=True)
@@ -163,6 +222,8 @@ class UnseenChange:
     states; above `readings` where no change of them would be"""
 
 
+Counted = TypeVar("Counted")
+"""anything counted in a span"""
 Anomaly = TypeVar("Anomaly", ClientAnomaly, FeatureAnomaly, StateAnomaly, HourAnomaly)
 
 
@@ -185,6 +246,9 @@ class Anomalies:
     """figures that were compared, for which chances are corrected"""
     has_clients: bool
     """whether the history has what each client did; not where its pairs were too many"""
+    apart: list[ApartState]
+    """the states that are not compared with all of the earlier spans"""
+    scale: ShareScale
     figures: list[ClientFigure]
     """what the shares of clients in states vary by"""
 
@@ -286,8 +350,15 @@ def _mean_and_spread(earlier: Sequence[float], variance_min: float) -> tuple[flo
     return float(values.mean()), math.sqrt(variance * (1.0 + 1.0 / len(values)))
 
 
-def find_anomalies(source: HistorySource, contract: Contract, model: str, span: Span) -> Anomalies:
-    """Compare every figure of a span with those of earlier spans."""
+def find_anomalies(
+    source: HistorySource,
+    contract: Contract,
+    model: str,
+    span: Span,
+    scale: ShareScale = WITHOUT_NOISE,
+) -> Anomalies:
+    """Compare every figure of a span with those of earlier spans; `scale` is that of the shares of
+    the model."""
     coarse = source.extent(model, COARSE_S)
     oldest = span.first if coarse is None else coarse[0]
     earlier = earlier_spans(span, oldest)
@@ -301,11 +372,13 @@ def find_anomalies(source: HistorySource, contract: Contract, model: str, span: 
         seen.append(_Seen(source, model, compared_span))
         of_wide = _moved(wide, span, compared_span)
         bins.append(list(source.each_bin(model, PLACES_S, of_wide.first, of_wide.end - 1)))
-    states = _states(seen, titles)
-    hours = _hours(seen, titles)
+    spans = _ComparedSpans(span, earlier, _apart_since(names))
+    shares = _ComparedShares(spans, scale)
+    states = _states(seen, titles, shares)
+    hours = _hours(seen, titles, shares)
     clients = _client_readings(seen, numbers)
-    in_states = _client_states(bins, numbers, titles)
-    features = _features(bins, contract, titles)
+    in_states = _client_states(bins, numbers, titles, shares)
+    features = _features(bins, contract, titles, spans)
     figures: list[ClientFigure] = []
     of_clients = [*clients]
     if in_states is not None:
@@ -329,6 +402,8 @@ def find_anomalies(source: HistorySource, contract: Contract, model: str, span: 
         hours=_corrected(hours, compared),
         compared=compared,
         has_clients=in_states is not None,
+        apart=_apart_states(spans, {state.cluster for state in states}, titles),
+        scale=scale,
         figures=figures,
     )
 
@@ -343,7 +418,8 @@ def unseen_changes(anomalies: Anomalies, chance: float) -> list[UnseenChange]:
         limits[spans] = _limit(chance / anomalies.compared, spans - 1)
     least: dict[str, tuple[int, int]] = {}
     for figure in anomalies.figures:
-        needed = math.ceil(_least_share(figure, limits[figure.spans]) * figure.readings)
+        share = _least_share(figure, limits[figure.spans], anomalies.scale)
+        needed = math.ceil(share * figure.readings)
         of_client = max(needed, least.get(figure.client, (0, 0))[0])
         least[figure.client] = (of_client, figure.readings)
     found = [UnseenChange(client, readings, n) for client, (n, readings) in least.items()]
@@ -366,16 +442,74 @@ def _limit(chance: float, degrees: float) -> float:
     return high
 
 
-def _least_share(figure: ClientFigure, limit: float) -> float:
+def _least_share(figure: ClientFigure, limit: float, scale: ShareScale) -> float:
     """The smallest change of a share that is beyond the limit, up or down; above 1 for none."""
     turn = limit * figure.spread
-    share = math.sin(figure.angle / 2.0) ** 2
+    share = scale.share(figure.angle)
     changes = [1.0 + 1e-9]
-    if figure.angle + turn <= math.pi:
-        changes.append(math.sin((figure.angle + turn) / 2.0) ** 2 - share)
-    if figure.angle >= turn:
-        changes.append(share - math.sin((figure.angle - turn) / 2.0) ** 2)
+    if figure.angle + turn <= scale.angle(1.0):
+        changes.append(scale.share(figure.angle + turn) - share)
+    if figure.angle - turn >= scale.angle(0.0):
+        changes.append(share - scale.share(figure.angle - turn))
     return min(changes)
+
+
+def _apart_since(names: HistoryNames | None) -> dict[int, int]:
+    since: dict[int, int] = {}
+    if names is not None:
+        for identity, moment in names.apart_since:
+            since[identity] = moment
+    return since
+
+
+class _ComparedSpans:
+    """The earlier spans with which the figures of each state are compared."""
+
+    def __init__(self, span: Span, earlier: Sequence[Span], since: Mapping[int, int]) -> None:
+        """The span and the earlier ones; `since`: identity -> time from which on its readings are
+        told apart from others'."""
+        self._spans = (span, *earlier)
+        self.since = since
+
+    def of_state(self, number: int, of_spans: Sequence[Counted]) -> Sequence[Counted]:
+        """What was counted in the span, and of what was counted in the earlier ones that with which
+        a state is compared: nothing, where the span is before that."""
+        since = self.since.get(number)
+        if since is None:
+            return of_spans
+        kept = [of_spans[0]]
+        if not self._is_since(self._spans[0], since):
+            return kept
+        for counted, there in zip(of_spans[1:], self._spans[1:], strict=True):
+            if self._is_since(there, since):
+                kept.append(counted)
+        return kept
+
+    def number_of(self, number: int) -> int:
+        """How many earlier spans a state is compared with."""
+        return len(self.of_state(number, self._spans)) - 1
+
+    @property
+    def earlier(self) -> int:
+        """All earlier spans."""
+        return len(self._spans) - 1
+
+    @staticmethod
+    def _is_since(span: Span, since: int) -> bool:
+        # The states of clients are of whole bins of six hours.
+        return span.first // PLACES_S * PLACES_S >= since
+
+
+def _apart_states(
+    spans: _ComparedSpans, states: Collection[int | None], titles: Titles
+) -> list[ApartState]:
+    """The states that are not compared with all of the earlier spans."""
+    found = []
+    for number, since in sorted(spans.since.items()):
+        earlier = spans.number_of(number)
+        if number in states and earlier < spans.earlier:
+            found.append(ApartState(number, titles(number), since, earlier))
+    return found
 
 
 class _Seen:
@@ -405,72 +539,80 @@ def _title(number: int, titles: Titles) -> str:
     return "no known cluster" if number == NO_CLUSTER else titles(number)
 
 
-def _share(counts: Sequence[Counter[int]], key: int) -> Earlier | None:
-    """The share of a key in the first of these counts beside that in the others, of which those
-    without readings are left out; None where the first has none."""
-    total = counts[0].total()
-    if not total:
-        return None
-    shares, variance_min = _earlier_shares(counts, key)
-    share = counts[0][key] / total
-    if not shares:
-        return Earlier(share, math.nan, 0, 1.0)
-    chance = predicted(_angle(share), [_angle(earlier) for earlier in shares], variance_min)
-    return Earlier(share, math.fsum(shares) / len(shares), len(shares), chance)
+class _ComparedShares:
+    """The shares of states in the span beside those in the earlier spans."""
 
+    def __init__(self, spans: _ComparedSpans, scale: ShareScale) -> None:
+        self._spans = spans
+        self._scale = scale
 
-def _earlier_shares(counts: Sequence[Counter[int]], key: int) -> tuple[list[float], float]:
-    """The shares of a key in all but the first of these counts, which has readings, and the least
-    variance that they have by chance, once transformed."""
-    observed, *others = counts
-    least = observed.total()
-    shares = []
-    for other in others:
-        of_span = other.total()
-        if of_span:
-            shares.append(other[key] / of_span)
-            least = min(least, of_span)
-    # By the span with the fewest readings, whose share varies most by chance alone.
-    return shares, 1.0 / least
+    def share(self, counts: Sequence[Counter[int]], key: int) -> Earlier | None:
+        """The share of a state in the first of these counts beside that in the others, of which
+        those without readings are left out; None where the first has none."""
+        total = counts[0].total()
+        if not total:
+            return None
+        share = counts[0][key] / total
+        shares, _ = self._earlier(counts, key)
+        if not shares:
+            return Earlier(share, math.nan, 0, 1.0)
+        angles, variance_min = self.angles(counts, key)
+        chance = predicted(self._scale.angle(share), angles, variance_min)
+        return Earlier(share, math.fsum(shares) / len(shares), len(shares), chance)
 
+    def angles(self, counts: Sequence[Counter[int]], key: int) -> tuple[list[float], float]:
+        """The angles of the earlier shares, and the least variance that they have by chance."""
+        shares, least = self._earlier(counts, key)
+        mean = math.fsum(shares) / max(1, len(shares))
+        # By the span with the fewest readings, whose share varies most by chance alone.
+        return [self._scale.angle(share) for share in shares], self._scale.variance(mean, least)
 
-def _angle(share: float) -> float:
-    """A share after the transformation in which n readings give it the variance 1/n."""
-    return 2.0 * math.asin(math.sqrt(min(max(share, 0.0), 1.0)))
+    def _earlier(self, counts: Sequence[Counter[int]], key: int) -> tuple[list[float], int]:
+        """The shares of a state in the spans it is compared with, and the readings of the one with
+        the fewest."""
+        observed, *others = self._spans.of_state(key, counts)
+        least = observed.total()
+        shares = []
+        for other in others:
+            of_span = other.total()
+            if of_span:
+                shares.append(other[key] / of_span)
+                least = min(least, of_span)
+        return shares, least
 
 
 def _keys(counts: Iterable[Counter[int]]) -> list[int]:
     return sorted(set().union(*counts))
 
 
-def _states(seen: Sequence[_Seen], titles: Titles) -> list[StateAnomaly]:
+def _states(seen: Sequence[_Seen], titles: Titles, shares: _ComparedShares) -> list[StateAnomaly]:
     counts = [of_span.clusters for of_span in seen]
     found = []
     for number in _keys(counts):
-        share = _share(counts, number)
+        share = shares.share(counts, number)
         if share is not None:
             title = _title(number, titles)
             found.append(StateAnomaly(_identity(number), title, *share))
     return found
 
 
-def _hours(seen: Sequence[_Seen], titles: Titles) -> list[HourAnomaly]:
+def _hours(seen: Sequence[_Seen], titles: Titles, shares: _ComparedShares) -> list[HourAnomaly]:
     """The least likely state of each part of the span; its chance is that of any of the states."""
     now = seen[0]
     found = []
     for part in sorted(now.parts):
         counts = [of_span.parts.get(part, Counter()) for of_span in seen]
-        shares = {}
+        of_states = {}
         for number in _keys(counts):
-            share = _share(counts, number)
+            share = shares.share(counts, number)
             if share is not None:
-                shares[number] = share
-        if not shares:
+                of_states[number] = share
+        if not of_states:
             continue
-        number = min(shares, key=lambda key: (shares[key].chance, key))
-        least = shares[number]
+        number = min(of_states, key=lambda key: (of_states[key].chance, key))
+        least = of_states[number]
         # Bonferroni within the part: the least of k chances is k times as likely to be small.
-        least = least._replace(chance=min(1.0, least.chance * len(shares)))
+        least = least._replace(chance=min(1.0, least.chance * len(of_states)))
         start = now.span.first + part * now.part_s
         title = _title(number, titles)
         found.append(HourAnomaly(start, now.part_s, _identity(number), title, *least))
@@ -515,7 +657,10 @@ def _moved(wide: Span, span: Span, earlier: Span) -> Span:
 
 
 def _client_states(
-    bins: Sequence[Sequence[HistoryBin]], names: Sequence[str], titles: Titles
+    bins: Sequence[Sequence[HistoryBin]],
+    names: Sequence[str],
+    titles: Titles,
+    compared: _ComparedShares,
 ) -> tuple[list[ClientAnomaly], list[ClientFigure]] | None:
     """The share of each client in each state, and what the shares vary by where enough earlier
     spans have them; None where its bins have no pairs."""
@@ -534,17 +679,16 @@ def _client_states(
     for client in sorted(by_client[0]):
         counts_of = [of_span.get(client, Counter()) for of_span in by_client]
         for number in _keys(counts_of):
-            share = _share(counts_of, number)
+            share = compared.share(counts_of, number)
             if share is not None and client != OTHER_CLIENTS:
                 name = client_name(client, names)
                 title = _title(number, titles)
                 found.append(ClientAnomaly(name, _identity(number), title, *share))
-                shares, variance_min = _earlier_shares(counts_of, number)
-                if len(shares) >= EARLIER_MIN:
-                    angles = [_angle(earlier) for earlier in shares]
+                angles, variance_min = compared.angles(counts_of, number)
+                if len(angles) >= EARLIER_MIN:
                     varies = _mean_and_spread(angles, variance_min)
                     readings = by_client[0][client].total()
-                    figures.append(ClientFigure(name, readings, *varies, len(shares)))
+                    figures.append(ClientFigure(name, readings, *varies, len(angles)))
     return found, figures
 
 
@@ -555,14 +699,18 @@ of few varies more than those of many"""
 
 
 def _features(
-    bins: Sequence[Sequence[HistoryBin]], contract: Contract, titles: Titles
+    bins: Sequence[Sequence[HistoryBin]],
+    contract: Contract,
+    titles: Titles,
+    spans: _ComparedSpans,
 ) -> list[FeatureAnomaly]:
     """The mean of each feature within each state."""
     means = [_means(of_span) for of_span in bins]
     found = []
     for identity in sorted(means[0]):
         readings, observed = means[0][identity]
-        earlier = [of_span[identity] for of_span in means[1:] if identity in of_span]
+        compared = spans.of_state(identity, means)
+        earlier = [of_span[identity] for of_span in compared[1:] if identity in of_span]
         usual = 0.0
         if earlier:
             usual = float(np.median([number for number, _ in earlier]))

@@ -19,6 +19,7 @@ from shoal.protocol.history import (
     BINS_KEPT,
     CLIENTS_MAX,
     CLUSTERS_MAX,
+    DAY_S,
     OTHER_CLIENTS,
     PLACES_FEATURES_MAX,
     PLACES_S,
@@ -27,7 +28,7 @@ from shoal.protocol.history import (
     HistoryMessage,
     HistoryNames,
 )
-from shoal.saved_state import SavedState, Whole, require, state_type
+from shoal.saved_state import IntArray, SavedState, Whole, require, state_type
 from shoal.server_node.history.attribution import Attribution, AttributionState, Placed
 from shoal.server_node.history.bins import Bin, PackedTables, Places, Summed
 from shoal.server_node.history.shares import client_name
@@ -88,6 +89,8 @@ class RecorderState(SavedState):
     """name of each cluster"""
     labels: list[str]
     """what sets each cluster apart"""
+    apart_since: Annotated[Ints, IntArray("a", 2, least=-COUNT_MAX)]
+    """see `HistoryNames`"""
     names_changed: bool
     begins_again: bool
     held: list[AttributionState]
@@ -98,6 +101,9 @@ class RecorderState(SavedState):
         require({saved.width_s for saved in self.bins} <= widths, "bins without a newest one")
         lengths = {len(self.clusters), len(self.names), len(self.labels)}
         require(len(lengths) == 1, "clusters, names and labels differ in number")
+        identities = self.apart_since[:, 0].tolist()
+        require(len(set(identities)) == len(identities), "a cluster is told apart twice")
+        require(set(identities) <= set(self.clusters), "a cluster without a name is told apart")
 
 
 class Recorder:
@@ -126,6 +132,9 @@ class Recorder:
         """name -> number; they count from 0, in the order of the mapping"""
         self._clusters: dict[int, tuple[str, str]] = {}
         """identity -> name and label"""
+        self._apart_since: dict[int, int] = {}
+        """identity -> seconds since 1970 from which on its readings are told apart from those of
+        others; none of a cluster of which they always were"""
         self._names_changed = False
         self._begun = False
         """whether what had been published before has been looked at"""
@@ -310,7 +319,26 @@ class Recorder:
         self._names_changed |= self._clusters[identity] != former
         while len(self._clusters) > CLUSTERS_MAX:
             # Identities ascend, so the smallest is the oldest.
-            self._clusters.pop(min(self._clusters))
+            oldest = min(self._clusters)
+            self._clusters.pop(oldest)
+            self._apart_since.pop(oldest, None)
+
+    def tell_apart(self, identity: int, since: float) -> None:
+        """Note that the readings of a named cluster are told apart from those of others since then
+        alone."""
+        self._begin()
+        # Ceiled: a whole second that begins before would have readings that are not told apart.
+        moment = math.ceil(since)
+        if moment > self._apart_since.get(identity, -COUNT_MAX):
+            self._apart_since[identity] = moment
+            self._names_changed = True
+
+    def still_mixed(self, first: float, last: float) -> None:
+        """Note that readings of the time from `first` to `last` were counted under an earlier plan:
+        what was found to be apart up to a day before is so since `last` alone."""
+        for identity, since in list(self._apart_since.items()):
+            if first - DAY_S <= since < last:
+                self.tell_apart(identity, last)
 
     def take_changed(self, updates: int) -> list[HistoryMessage]:
         """The bins and names that have changed since the last call; the model has absorbed
@@ -348,7 +376,8 @@ class Recorder:
             clusters: list[list[int | str]] = [
                 [identity, *texts] for identity, texts in sorted(self._clusters.items())
             ]
-            changed.append(HistoryNames(*self._origin, list(self._clients), clusters))
+            apart = [list(pair) for pair in sorted(self._apart_since.items())]
+            changed.append(HistoryNames(*self._origin, list(self._clients), clusters, apart))
         return changed
 
     def state(self) -> dict[str, Any]:
@@ -389,6 +418,7 @@ class Recorder:
             clusters=list(self._clusters),
             names=[name for name, _ in self._clusters.values()],
             labels=[label for _, label in self._clusters.values()],
+            apart_since=_table(self._apart_since),
             names_changed=self._names_changed,
             begins_again=self.begins_again,
             held=[AttributionState.of(readings) for readings in self._held],
@@ -409,6 +439,7 @@ class Recorder:
         self._clients = _numbered(state.clients)
         texts = zip(state.names, state.labels, strict=True)
         self._clusters = dict(zip(state.clusters, texts, strict=True))
+        self._apart_since = dict(state.apart_since.tolist())
         self._names_changed = state.names_changed
         self.begins_again = state.begins_again
         self._held = [saved.restored() for saved in state.held]
@@ -433,6 +464,9 @@ class Recorder:
                 # A label stays where none was found since: see `name`.
                 known[identity] = (name, label or known.get(identity, ("", ""))[1])
             self._clusters = known
+            for identity, since in names.apart_since:
+                known_since = self._apart_since.get(identity, since)
+                self._apart_since[identity] = max(since, known_since)
         for width in BINS_KEPT:
             newest = self._published.newest(self._model, width)
             if newest is not None:
@@ -506,6 +540,10 @@ def _published_bin(width: int, start: int, places: Places, placed_updates: int) 
         places=places,
         placed_updates=placed_updates,
     )
+
+
+def _table(pairs: Mapping[int, int]) -> Ints:
+    return np.array(sorted(pairs.items()), dtype=np.int64).reshape(-1, 2)
 
 
 def _numbered(clients: Iterable[str]) -> dict[str, int]:

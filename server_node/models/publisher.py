@@ -31,6 +31,7 @@ from shoal.server_node.history.attribution import (
 from shoal.server_node.history.newest_day import NewestDay
 from shoal.server_node.history.node_times import NodeTimes
 from shoal.server_node.history.recorder import Recorder
+from shoal.server_node.history.regrouped import regrouped
 from shoal.server_node.history.sources import NOTHING_PUBLISHED, PublishedHistory
 from shoal.server_node.history.times import Times
 from shoal.server_node.history.unlike import UnlikeWatch
@@ -90,6 +91,9 @@ def thinned(history: list[HistoryPoint]) -> list[HistoryPoint]:
     return history
 
 
+KNOWN_PART = 0.7
+"""part of the readings of a window below which it was counted under another plan than the newest:
+the noise of its counts is less than the rest"""
 DENSER_WEIGHT = 0.3
 SPARSER_WEIGHT = 0.02
 """weights of an update in the seconds between readings, where it has more readings than usual in
@@ -235,6 +239,8 @@ class ModelPublisher:
         if update.oldest_reading_at is not None:
             # Not negative: the times of an update are the word of its client.
             span = max(0.0, newest - update.oldest_reading_at)
+        if self._counts_by_plan and weights.sum() < KNOWN_PART * update.readings:
+            self._recorder.still_mixed(newest - span, newest)
         waiting = WaitingUpdate(
             newest, update.client, update.readings, self.counts.updates, points, weights, span
         )
@@ -542,10 +548,7 @@ class ModelPublisher:
             # The clock of a sensor may be ahead.
             at = min(self.counts.newest_reading_at, now)
         lineage, found = self._lasting_moves(*advance(before, view, readings, at))
-        # By the snapshot that has learnt from them: by the one before, the first readings of a
-        # cluster would fall to others. Before any cluster is known they wait for the first.
-        if lineage.of_number:
-            self._count_waiting(arrays, view, lineage.of_number)
+        self._count_learnt(arrays, view, lineage, at)
         events = [
             self._with_client(self._with_readings_span(event, view, lineage)) for event in found
         ]
@@ -563,6 +566,36 @@ class ModelPublisher:
         events = events + asked + self._unusual_events(lineage, at)
         events = events + self._unlike_events(lineage, at)
         return lineage.with_times(times), events
+
+    def _count_learnt(
+        self, arrays: Arrays, view: ClusteringView, lineage: Lineage, at: float
+    ) -> None:
+        """Put the updates that wait into the history, by the snapshot that has learnt from them;
+        note of which clusters earlier readings were counted to others."""
+        # By the snapshot before, the first readings of a cluster would fall to others. Before any
+        # cluster is known they wait for the first.
+        if lineage.of_number:
+            self._count_waiting(arrays, view, lineage.of_number)
+        if self._counts_by_plan:
+            for identity in self._regrouped(view, lineage):
+                self._recorder.tell_apart(identity, at)
+
+    def _regrouped(self, view: ClusteringView, lineage: Lineage) -> set[int]:
+        """The identities of clusters whose earlier readings the history has counted to others."""
+        now = _identities(view.cluster, lineage.of_number)
+        before = np.full(len(now), NO_CLUSTER)
+        if self.snapshot is None or not self.lineage.of_number:
+            # What was counted before any cluster was found says nothing of clusters.
+            return regrouped(before, now, view.mass, None)
+        numbers = self._algorithm.predict(self.snapshot.arrays, view.nodes)
+        before = _identities(numbers, self.lineage.of_number)
+        recent_shares = None
+        if view.recent is not None and view.recent.sum() > 0.0:
+            shares = view.recent / view.recent.sum()
+            recent_shares = {
+                identity: float(shares[number]) for number, identity in lineage.of_number.items()
+            }
+        return regrouped(before, now, view.mass, recent_shares)
 
     def _with_readings_span(
         self, event: ClusterEvent, view: ClusteringView, lineage: Lineage
@@ -762,6 +795,12 @@ class ModelPublisher:
         self.snapshot = snapshot
         self._encoded = value
         self.view = view
+
+
+def _identities(numbers: Ints, of_number: Mapping[int, int]) -> Ints:
+    """The identity of the cluster of each number (n,); `NO_CLUSTER` where it is not known."""
+    known = [of_number.get(number, NO_CLUSTER) for number in numbers.tolist()]
+    return np.array(known, dtype=np.int64)
 
 
 def _of_no_cluster(points: Floats) -> Ints:

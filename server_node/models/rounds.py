@@ -203,7 +203,7 @@ def unlearned(rules: RoundRules, state: RoundState, client: str) -> RoundState:
     )
 
 
-STATE_VERSION = 13
+STATE_VERSION = 14
 
 
 class RoundsModel(PublishedModel):

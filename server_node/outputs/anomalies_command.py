@@ -23,9 +23,11 @@ from shoal.server_node.history.anomalies import (
     EARLIER_MIN,
     Anomalies,
     Anomaly,
+    ApartState,
     ClientAnomaly,
     FeatureAnomaly,
     HourAnomaly,
+    ShareScale,
     StateAnomaly,
     UnseenChange,
     find_anomalies,
@@ -74,12 +76,25 @@ def lines_of(anomalies: Anomalies, chance: float = CHANCE) -> list[str]:
         " were compared with those of the earlier spans (Student's t), and a chance is that of any"
         " of them."
     )
+    lines += [_apart_line(state) for state in anomalies.apart]
     lines += _unseen_lines(unseen_changes(anomalies, chance))
     if anomalies.figures:
         lines.append(
             f"States of clients and features: of bins of six hours, {anomalies.wide.text()}."
         )
     return lines
+
+
+def _apart_line(state: ApartState) -> str:
+    """Which earlier spans a state was compared with, and why with no more."""
+    compared = "It is compared with no earlier span"
+    if state.earlier:
+        spans = "span" if state.earlier == 1 else "spans"
+        compared = f"It is compared with {state.earlier} earlier {spans}, of the time since then"
+    return (
+        f"Readings of {state.title} are told apart from those of other clusters since"
+        f" {utc_text(state.since)} alone. {compared}."
+    )
 
 
 def _lines(found: Sequence[Anomaly], line: Callable[[Anomaly], str], chance: float) -> list[str]:
@@ -171,7 +186,8 @@ def anomalies(
         agreed = contract_in(log, config.resolved)
         source = LoggedHistory(log, agreed, chosen)
         span = whole_span(source, chosen, unix_seconds(first), unix_seconds(end))
-        found = find_anomalies(source, agreed.contract, chosen, span)
+        scale = ShareScale.of(agreed.models[chosen])
+        found = find_anomalies(source, agreed.contract, chosen, span, scale)
     if json_:
         click.echo(as_json(plain(anomalies_view(found, chance))))
     else:

@@ -196,6 +196,19 @@ class UnusualHour:
 
 
 @reported
+class ApartView:
+    """A state that is not compared with all of the earlier spans, as its readings were not told
+    apart from those of others before it was found."""
+
+    cluster: Count
+    title: str
+    since: float
+    """time from which on they are told apart"""
+    earlier: Count
+    """earlier spans since then, with which it is compared; none where the span is before that"""
+
+
+@reported
 class UnseenView:
     """The smallest change of the state of a client that is seen."""
 
@@ -230,6 +243,8 @@ class AnomaliesView:
     features: Sequence[UnusualFeature]
     states: Sequence[UnusualState]
     hours: Sequence[UnusualHour]
+    apart: Sequence[ApartView]
+    """states that are not compared with all of the earlier spans"""
     unseen: Sequence[UnseenView]
     """smallest changes that are seen, of each client, the largest first: less than that cannot be
     told from how much its earlier spans vary, with the noise of private counts"""
@@ -253,6 +268,7 @@ def anomalies_view(anomalies: Anomalies, chance: float) -> AnomaliesView:
         features=[UnusualFeature(**vars(of)) for of in listed(anomalies.features, chance)],
         states=[UnusualState(**vars(of)) for of in listed(anomalies.states, chance)],
         hours=[UnusualHour(**vars(of)) for of in listed(anomalies.hours, chance)],
+        apart=[ApartView(**vars(state)) for state in anomalies.apart],
         unseen=[UnseenView(**vars(of)) for of in unseen_changes(anomalies, chance)],
     )
 

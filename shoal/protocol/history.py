@@ -18,7 +18,7 @@ import operator
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import ClassVar, Final, NamedTuple, Self
 
@@ -350,6 +350,9 @@ class HistoryNames(ModelMessage):
     clusters: list[list[int | str]]
     """identity, name, and what sets it apart, as of the last event of the cluster; ended ones
     included"""
+    apart_since: list[list[int]] = field(default_factory=list)
+    """identity and seconds since 1970: of clusters whose readings the bins do not tell apart from
+    those of others before this time, as the plan that was counted under had one cell for both"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -357,6 +360,8 @@ class HistoryNames(ModelMessage):
         require(clients and all(map(is_name, self.clients)), "malformed", "clients")
         clusters = isinstance(self.clusters, list) and len(self.clusters) <= CLUSTERS_MAX
         require(clusters and all(map(_is_cluster, self.clusters)), "malformed", "clusters")
+        apart = isinstance(self.apart_since, list) and len(self.apart_since) <= CLUSTERS_MAX
+        require(apart and all(map(_is_moment, self.apart_since)), "malformed", "apart_since")
 
     @property
     def record_key(self) -> bytes:
@@ -442,6 +447,14 @@ def _are_places(packed: bytes, features: int) -> bool:
     if readings.max(initial=0) > PLACED_MAX:
         return False
     return bool((means >= PLACE_MIN).all() and (means <= PLACE_MAX).all())
+
+
+def _is_moment(value: object) -> bool:
+    """Whether this is a cluster and a time; a sensor may claim one before 1970."""
+    if not isinstance(value, list) or len(value) != 2:
+        return False
+    identity, moment = value
+    return is_count(identity) and type(moment) is int and is_count(abs(moment))
 
 
 def _is_cluster(value: object) -> bool:

@@ -545,6 +545,35 @@ def test_private_shares_are_the_truth_within_some_points(private_rooms: Rooms) -
     assert (np.abs(np.array(used["centre"]) - middle) <= near).all()
 
 
+def test_private_anomalies_of_the_day_of_the_outage_are_those_of_the_server_room(
+    private_rooms: Rooms,
+) -> None:
+    day = START + OUTAGE_DAY * DAY_S
+    served, printed = anomalies(private_rooms, day, day + DAY_S)
+    assert served["clients"]
+    assert {client["client"] for client in served["clients"]} == {SERVER_ROOM}
+    # Fewer windows than readings, and noise in each: within two thirds of the outage.
+    night = next(client for client in served["clients"] if client["observed"] < 0.5)
+    assert night["observed"] == pytest.approx(OUTAGE_ROWS / A_DAY, abs=OUTAGE_ROWS / A_DAY / 1.5)
+    assert night["expected"] < 0.03
+    # The days before the clusters were found show every room where all of them were.
+    assert served["apart"]
+    for state in served["apart"]:
+        assert START < state["since"] < START + 7 * DAY_S
+        assert 0 < state["earlier"] < len(served["earlier"])
+        assert f"since {utc(state['since'])[:10]}" in printed
+
+
+def test_no_private_anomaly_is_listed_of_a_day_on_which_nothing_happened(
+    private_rooms: Rooms,
+) -> None:
+    for day in range(1, OUTAGE_DAY):
+        first = START + day * DAY_S
+        served, printed = anomalies(private_rooms, first, first + DAY_S)
+        for kind in ("clients", "features", "states", "hours"):
+            assert served[kind] == [], printed
+
+
 def test_what_windows_of_many_hours_hide_is_said(private_rooms: Rooms) -> None:
     printed = private_rooms.printed("history", "cycles")
     assert "nothing is known of cycles" in printed

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from shoal.cli.main import shoal
+from shoal.config.resolved import resolve
 from shoal.config.settings import load_config
 from shoal.errors import SettingsError
 from shoal.protocol.history import (
@@ -27,7 +29,10 @@ from shoal.protocol.history import (
     pack_table,
 )
 from shoal.server_node.history.anomalies import (
+    NOISY_CELLS,
+    WITHOUT_NOISE,
     Anomalies,
+    ShareScale,
     earlier_spans,
     find_anomalies,
     listed,
@@ -38,6 +43,7 @@ from shoal.server_node.history.anomalies import (
 from shoal.server_node.history.changes import Span
 from shoal.server_node.outputs.anomalies_command import lines_of
 from shoal.transports import open_log
+from tests.counted_contract import COUNTED, agreed
 from tests.server_node import test_web_history
 from tests.server_node.test_web_history import CONTRACT, client_of, stored
 
@@ -236,6 +242,70 @@ def test_no_change_is_seen_where_a_client_was_in_every_state_and_none_without_ea
     assert unseen_changes(anomalies, 0.0) == []
     early = found(office, Span(MONDAY + 3 * DAY_S, MONDAY + 4 * DAY_S))
     assert unseen_changes(early, 0.01) == []
+
+
+def with_times(office: Office, apart_since: list[list[int]]) -> Bins:
+    """The history of an office whose clusters are told apart since these times alone."""
+    names, *bins = office.messages()
+    return Bins([replace(names, apart_since=apart_since), *bins])
+
+
+def test_a_state_is_compared_with_spans_since_it_is_told_apart_alone() -> None:
+    office = outage()
+    # What was counted in the first two weeks says nothing of who was where.
+    mixed = office.starts < MONDAY + 14 * DAY_S + 3600
+    office.cells[mixed] = office.cells[mixed].sum(axis=1, keepdims=True) // 3
+    span = day_of(OUTAGE)
+    whole = found(office, span)
+    since = MONDAY + 14 * DAY_S + 3600
+    clear = find_anomalies(
+        with_times(office, [[DAY, since], [NIGHT, since]]), CONTRACT, MODEL, span
+    )
+    in_night = {(client.client, client.cluster): client for client in clear.clients}
+    assert in_night["server", NIGHT].earlier < len(clear.earlier) == len(whole.earlier)
+    assert in_night["server", NIGHT].chance < 1e-3
+    before = {(client.client, client.cluster): client for client in whole.clients}
+    assert before["server", NIGHT].chance > 0.01, "beside days that were mixed it is not unusual"
+    # A day that is whole, and so after the one in which the clusters were found.
+    later = [there for there in clear.earlier if there.first >= MONDAY + 15 * DAY_S]
+    assert [(state.cluster, state.since, state.earlier) for state in clear.apart] == [
+        (DAY, since, len(later)),
+        (NIGHT, since, len(later)),
+    ]
+    lines = lines_of(clear)
+    assert (
+        'Readings of cluster 1 "day" are told apart from those of other clusters since'
+        f" 2021-01-18 01:00 alone. It is compared with {len(later)} earlier spans, of the time"
+        " since then." in lines
+    )
+
+
+def test_of_a_span_before_its_states_are_told_apart_nothing_is_listed_and_that_is_said() -> None:
+    office = outage()
+    since = OUTAGE.end
+    source = with_times(office, [[state, since] for state in (DAY, NIGHT, HOT)])
+    anomalies = find_anomalies(source, CONTRACT, MODEL, day_of(OUTAGE))
+    assert listed(anomalies.states, 0.01) == listed(anomalies.hours, 0.01) == []
+    assert listed(anomalies.clients, 0.01) == listed(anomalies.features, 0.01) == []
+    assert {state.earlier for state in anomalies.apart} == {0}
+    assert sum("It is compared with no earlier span." in line for line in lines_of(anomalies)) == 3
+
+
+def test_the_noise_of_counts_is_as_large_in_a_share_of_none_as_in_others() -> None:
+    scale = ShareScale(0.1)
+    for share in (0.0, 0.01, 0.4, 1.0):
+        assert scale.share(scale.angle(share)) == pytest.approx(share, abs=1e-12)
+        assert WITHOUT_NOISE.variance(share, 50) == pytest.approx(1 / 50)
+        assert scale.variance(share, 50) < 1 / 50
+    # A step of the share is a step of the angle of nearly the same size, at 0 as at 1/10.
+    first = scale.angle(0.02) - scale.angle(0.0)
+    assert first < 1.5 * (scale.angle(0.12) - scale.angle(0.10))
+    assert WITHOUT_NOISE.angle(0.02) > 4 * (WITHOUT_NOISE.angle(0.12) - WITHOUT_NOISE.angle(0.10))
+    counted = resolve(agreed(COUNTED, counts_epsilon=4.0, window_readings=100)).models["counted"]
+    variance = counted.options["noise_variance"]
+    assert variance > 0.0
+    assert ShareScale.of(counted).noise == pytest.approx(NOISY_CELLS * variance / 100)
+    assert ShareScale.of(resolve(CONTRACT).models[MODEL]) == WITHOUT_NOISE
 
 
 def test_the_hours_of_an_outage_are_compared_with_days_of_the_same_kind() -> None:

@@ -958,6 +958,50 @@ def test_a_saved_recorder_goes_on_and_a_damaged_one_is_rejected() -> None:
             restored.restore({key: value for key, value in recorder.state().items() if key != name})
 
 
+def apart_since(recorder: Recorder) -> list[list[int]]:
+    """What is published of it; nothing where the names have not changed."""
+    names = [message for message in recorder.take_changed(1) if isinstance(message, HistoryNames)]
+    return names[0].apart_since if names else []
+
+
+def test_clusters_that_were_not_told_apart_are_published_and_kept_with_the_latest_time() -> None:
+    recorder = Recorder(plant(), "clusters", NOTHING_PUBLISHED)
+    recorder.count(attribution(START, "attic", {0: 3, 1: 1}, 1))
+    recorder.name(0, "warm", "")
+    recorder.name(1, "cold", "")
+    recorder.tell_apart(0, START + 0.5)
+    assert apart_since(recorder) == [[0, START + 1]], "no part of a second before"
+    recorder.tell_apart(0, START)
+    assert apart_since(recorder) == [], "nothing is published again"
+    recorder.tell_apart(1, START - 3 * DAY_S)
+    restored = Recorder(plant(), "clusters", NOTHING_PUBLISHED)
+    restored.restore(unpack(pack(recorder.state())))
+    for kept in (recorder, restored):
+        # A window of an earlier plan that comes within a day moves the time, and none much later.
+        kept.still_mixed(START + 0.5 * DAY_S, START + 0.75 * DAY_S)
+        kept.still_mixed(START + 9 * DAY_S, START + 9.5 * DAY_S)
+        since = [[0, START + int(0.75 * DAY_S)], [1, START - 3 * DAY_S]]
+        assert apart_since(kept) == since
+    saved = recorder.state()
+    for damaged in ([[7, START]], [[0, START], [0, START]], [[0]]):
+        with pytest.raises(InvalidState):
+            restored.restore(saved | {"apart_since": np.array(damaged)})
+
+
+def test_a_recorder_without_its_state_goes_on_from_the_times_that_were_published() -> None:
+    recorder = Recorder(plant(), "clusters", NOTHING_PUBLISHED)
+    recorder.count(attribution(START, "attic", {0: 3}, 1))
+    recorder.name(0, "warm", "")
+    recorder.tell_apart(0, START)
+    store = HistoryStore(resolve(plant()))
+    records = [HistoryRecord(message.record_key, message) for message in recorder.take_changed(1)]
+    with closing(store):
+        store.apply(records)
+        again = Recorder(plant(), "clusters", store)
+        again.name(0, "warmer", "")
+        assert apart_since(again) == [[0, START]]
+
+
 def test_a_cluster_is_that_of_the_client_from_which_nearly_all_its_readings_come() -> None:
     recorder = Recorder(plant(), "clusters", NOTHING_PUBLISHED)
     assert not recorder.feeding_client(7), "nothing is counted yet"
@@ -1094,6 +1138,10 @@ def test_names_that_cannot_be_true_cannot_be_built() -> None:
         {"clusters": [[0, "a"]]},
         {"clusters": [[-1, "", ""]]},
         {"clients": None},
+        {"apart_since": [[0]]},
+        {"apart_since": [[0, 1.5]]},
+        {"apart_since": [[-1, 1]]},
+        {"apart_since": None},
     ):
         with pytest.raises(MessageRejected, match="malformed"):
             replace(right, **wrong)

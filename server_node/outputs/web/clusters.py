@@ -11,8 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from shoal.config.contract import Contract
+from shoal.config.resolved import ResolvedContract
 from shoal.errors import SettingsError
-from shoal.server_node.history.anomalies import find_anomalies, whole_span
+from shoal.server_node.history.anomalies import ShareScale, find_anomalies, whole_span
 from shoal.server_node.history.changes import CHANCE, PastEvent, find_changes, spans_of
 from shoal.server_node.history.cycles import find_cycles
 from shoal.server_node.history.store import HistoryReader
@@ -124,7 +125,7 @@ class ClusterEndpoints:
         and hours, the least likely first; 404 where no history is kept."""
         status = self._board.status
         model = requested_model(request, status)
-        contract = status.contract.contract
+        contract = status.contract
         query = request.query_params
         return answered(
             request, await in_thread(anomalies_of, self._history(), model.name, contract, query)
@@ -160,7 +161,7 @@ def changes_of(
 
 
 def anomalies_of(
-    history: HistoryReader, model: str, contract: Contract, query: QueryParams
+    history: HistoryReader, model: str, contract: ResolvedContract, query: QueryParams
 ) -> AnomaliesView:
     """What was unusual in the span that the query asks for. Raises `HTTPException` (400) for one
     that cannot be."""
@@ -169,7 +170,9 @@ def anomalies_of(
         span = whole_span(history, model, *asked_span(query))
     except SettingsError as wrong:
         raise HTTPException(400, str(wrong)) from None
-    return anomalies_view(find_anomalies(history, contract, model, span), chance)
+    scale = ShareScale.of(contract.models[model])
+    found = find_anomalies(history, contract.contract, model, span, scale)
+    return anomalies_view(found, chance)
 
 
 def _chance(text: str | None) -> float:

@@ -50,7 +50,12 @@ export class UnusualSpan {
     return [...ranked, ...least].map(([each, words]) => `${words}; ${chanceWords(each.chance)}`);
   }
 
-  note({ earlier, compared, chance, unseen }, any) {
+  note({ earlier, compared, chance, unseen, apart }, any) {
+    const since = apart.map(apartWords).join(" ");
+    return `${this.comparedWords({ earlier, compared, chance, unseen }, any)} ${since}`.trim();
+  }
+
+  comparedWords({ earlier, compared, chance, unseen }, any) {
     if (!compared) return `There are too few earlier times like it (${earlier.length}) to know what is usual.`;
     const words = `${any ? "Nothing else has" : "Nothing has"} a chance below ${100 * chance} %, of ${plural(compared, "figure")} compared with those of ${plural(earlier.length, "earlier time")} like it.`;
     return unseen.length ? `${words} ${this.unseenWords(unseen[0])}` : words;
@@ -69,6 +74,12 @@ export class UnusualSpan {
     if (cluster === null && !title) return `${name}: ${plural(observed, "reading")}, expected ${Math.round(expected).toLocaleString("en-US")}`;
     return `${name}: ${title}, ${shares({ observed, expected })} of its readings`;
   }
+}
+
+// A state that was part of another one, or of none, until it was found.
+function apartWords({ title, since, earlier }) {
+  const compared = earlier ? `with ${plural(earlier, "time")} since then alone` : "with none";
+  return `${title} is told apart from others since ${moment(since)}, and compared ${compared}.`;
 }
 
 const shares = ({ observed, expected }) => `${percent(observed)}, expected ${percent(expected)}`;
