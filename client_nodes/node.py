@@ -47,6 +47,7 @@ from shoal.runtime.checkpoint import (
     Required,
     SavedPart,
     SavedParts,
+    required_version,
 )
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, Positions, Record, first_positions
@@ -91,12 +92,7 @@ def required_values(contract_digest: str, readings_log: bytes) -> dict[str, Requ
     `readings_log` is the 16 bytes of the identity of its log.
     """
     return {
-        "version": Required(
-            STATE_VERSION,
-            InvalidState(
-                "the client's checkpoint is of another version of shoal; run that version"
-            ),
-        ),
+        "version": required_version(STATE_VERSION, "the client's checkpoint"),
         "contract": Required(
             contract_digest,
             InvalidState(

@@ -48,6 +48,7 @@ from shoal.runtime.checkpoint import (
     SavedValue,
     pairs_of,
     positions_of,
+    required_version,
 )
 from shoal.telemetry.events import log_event
 from shoal.transports.base import Log, Positions, Record, beginning, read_next
@@ -320,9 +321,7 @@ class HelperNode:
             "the helper's state belongs to another {}; name the folder that was made with its key"
         )
         required = {
-            "version": Required(
-                STATE_VERSION, InvalidState(f"{whole} is of another version of shoal")
-            ),
+            "version": required_version(STATE_VERSION, whole),
             "contract": Required(self._resolved.digest, InvalidState(wrong.format("contract"))),
             "helper": Required(self.name, InvalidState(wrong.format("helper"))),
         }

@@ -30,6 +30,7 @@ from shoal.runtime.checkpoint import (
     SavedValue,
     pairs_of,
     positions_of,
+    required_version,
 )
 from shoal.server_node.history.store import HistoryStore
 from shoal.server_node.ingest.ingest import Ingest, Ingested, RecordFailed, Rejections, Unlearning
@@ -90,10 +91,7 @@ def required_values(contract_digest: str, updates_log: bytes) -> dict[str, Requi
     """The values that every state of a server must have; `updates_log` is the identity of the topic
     of updates."""
     return {
-        "version": Required(
-            STATE_VERSION,
-            InvalidState("the server's checkpoint is of another version of shoal; run that one"),
-        ),
+        "version": required_version(STATE_VERSION, "the server's checkpoint"),
         "contract": Required(
             contract_digest,
             InvalidState(

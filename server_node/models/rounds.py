@@ -26,11 +26,16 @@ from shoal.algorithms.rounds.choice import Landmarks, choose_clusters
 from shoal.algorithms.rounds.policies import PolicyState
 from shoal.config.resolved import ResolvedContract, ResolvedModel, RoundTerms
 from shoal.config.sections import ServerSettings
-from shoal.errors import InvalidState, MessageRejected
+from shoal.errors import MessageRejected
 from shoal.kernels.arrays import Floats
 from shoal.protocol.messages import Snapshot, Update, round_request_of
 from shoal.protocol.validation import Validator
-from shoal.runtime.checkpoint import Required, SavedPart, SavedParts, SavedValue
+from shoal.runtime.checkpoint import (
+    SavedPart,
+    SavedParts,
+    SavedValue,
+    required_version,
+)
 from shoal.server_node.history.sources import NOTHING_PUBLISHED, PublishedHistory
 from shoal.server_node.models.base import (
     ModelEvent,
@@ -461,7 +466,7 @@ class RoundsModel(PublishedModel):
 
     def _saved(self) -> SavedParts:
         whole = f"the checkpoint of model {self.name}"
-        version = Required(STATE_VERSION, InvalidState(f"{whole} is of another version of shoal"))
+        version = required_version(STATE_VERSION, whole)
         return SavedParts(whole, self._parts(), {"version": version})
 
     def _restore_rounds(self, state: Mapping[str, Any]) -> None:

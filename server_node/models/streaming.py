@@ -14,9 +14,13 @@ from typing import Any, Final, Protocol
 from shoal.algorithms.streaming import Arrays, Contribution, ServerHalf
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.sections import ServerSettings
-from shoal.errors import InvalidState
 from shoal.protocol.messages import Snapshot, Update
-from shoal.runtime.checkpoint import Required, SavedFields, SavedPart, SavedParts
+from shoal.runtime.checkpoint import (
+    SavedFields,
+    SavedPart,
+    SavedParts,
+    required_version,
+)
 from shoal.server_node.history.sources import NOTHING_PUBLISHED, PublishedHistory
 from shoal.server_node.models.base import (
     COMPUTING_ERRORS,
@@ -225,7 +229,7 @@ class StreamingBase(PublishedModel, ABC):
 
     def _saved(self) -> SavedParts:
         whole = f"the checkpoint of model {self.name}"
-        version = Required(STATE_VERSION, InvalidState(f"{whole} is of another version of shoal"))
+        version = required_version(STATE_VERSION, whole)
         return SavedParts(whole, self._parts(), {"version": version})
 
     @property

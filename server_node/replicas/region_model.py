@@ -20,7 +20,14 @@ from shoal.protocol.codec import pack, unpack
 from shoal.protocol.messages import Wake
 from shoal.protocol.signatures import ServerKeys
 from shoal.protocol.validation import Validator
-from shoal.runtime.checkpoint import STATE_BYTES_MAX, OutboxRecord, Required, SavedPart, SavedParts
+from shoal.runtime.checkpoint import (
+    STATE_BYTES_MAX,
+    OutboxRecord,
+    Required,
+    SavedPart,
+    SavedParts,
+    required_version,
+)
 from shoal.server_node.ingest.ingest import Ingest, Ingested, RecordFailed, Rejections
 from shoal.server_node.ingest.outcome import (
     StepOutcome,
@@ -182,9 +189,7 @@ class RegionModel:
     def _required_values(self, log_identity: bytes) -> dict[str, Required]:
         name = self._state_name
         return {
-            "version": Required(
-                STATE_VERSION, InvalidState(f"{name} is of another version of shoal; run that one")
-            ),
+            "version": required_version(STATE_VERSION, name),
             "contract": Required(
                 self.contract.digest,
                 InvalidState(

@@ -157,6 +157,14 @@ class Required(NamedTuple):
     error: InvalidState
 
 
+def required_version(version: int, whole: str) -> Required:
+    """The version that a state must have to be read here; `whole` names the state ("the server's
+    checkpoint")."""
+    return Required(
+        version, InvalidState(f"{whole} is of another version of shoal; run that version")
+    )
+
+
 def check_required(state: Mapping[str, Any], required: Mapping[str, Required]) -> None:
     """Raises the error of the first required value that a state does not have."""
     for name, expected in required.items():
