@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hmac
-import itertools
 import json
 import logging
-import random
 import shutil
 import uuid
 from collections import Counter
@@ -22,23 +20,19 @@ from kafka import KafkaAdminClient, KafkaProducer
 from shoal.client_nodes import group_host, site_intake
 from shoal.client_nodes.bootstrap import open_client
 from shoal.client_nodes.group_host import GroupHost, changelog_topic
-from shoal.client_nodes.partition_state import PartitionState, noise_key_of, readings_identity
-from shoal.client_nodes.releases import Releases
-from shoal.client_nodes.shared_files import SharedLog
+from shoal.client_nodes.partition_state import noise_key_of, readings_identity
 from shoal.config.settings import Config, load_config
 from shoal.errors import InvalidState, SettingsError
 from shoal.files import write_secret
-from shoal.privacy.ledger import LEDGER, Ledger, Spending, read_spending
+from shoal.privacy.ledger import LEDGER, Spending, read_spending
 from shoal.protocol.messages import Update
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
 from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.service import resumed
-from shoal.runtime.site_readings import SiteReadings
 from shoal.server_node.bootstrap import open_server
 from shoal.transports import open_log
 from shoal.transports.base import Record, first_positions, latest, partition_of
-from shoal.transports.kafka.changelog import PartitionChangelog
 from shoal.transports.sqlite.log import SqliteLog
 from tests.federation_text import federation_text
 from tests.house.processes import Process, killed_on_exit, wait_until
@@ -53,18 +47,23 @@ SENT = len(DEVICES) * READINGS_EACH
 
 @pytest.fixture
 def config(tmp_path: Path, kafka_bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """See `site_of_small_steps`."""
+    return site_of_small_steps(tmp_path, kafka_bootstrap, monkeypatch)
+
+
+def site_of_small_steps(folder: Path, bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> Config:
     """A federation on an embedded log whose clients' readings come on a topic of a broker."""
     # Small steps, so that there are many moments between them.
     monkeypatch.setattr(site_intake, "RECORDS_READ_MAX", 40)
     monkeypatch.setattr(site_intake, "TAKE_IN_S", 0.0)
     monkeypatch.setattr(group_host, "FENCED_S", 0.0)
-    (tmp_path / "alone").mkdir()
-    (tmp_path / "alone" / "federation.toml").write_text(text_of({}), encoding="utf-8")
-    write_secret(tmp_path / "site.key", bytes(range(32)))
-    file = tmp_path / "federation.toml"
-    file.write_text(text_of(grouped(kafka_bootstrap)), encoding="utf-8")
+    (folder / "alone").mkdir()
+    (folder / "alone" / "federation.toml").write_text(text_of({}), encoding="utf-8")
+    write_secret(folder / "site.key", bytes(range(32)))
+    file = folder / "federation.toml"
+    file.write_text(text_of(grouped(bootstrap)), encoding="utf-8")
     federation = load_config(file)
-    for settings in (federation, load_config(tmp_path / "alone" / "federation.toml")):
+    for settings in (federation, load_config(folder / "alone" / "federation.toml")):
         with resumed(open_server(settings, clock=clock)) as server:
             server.step()
     return federation
@@ -362,105 +361,6 @@ def charged_in_changelog(config: Config) -> dict[str, int]:
         if kind == "ledger" and where[1] == "releases" and record.value is not None:
             windows[where[0]] += 1
     return windows
-
-
-KILLED_AT = (
-    (SiteReadings, "take_in"),
-    (Checkpoint, "save"),
-    (Ledger, "charge"),
-    (Ledger, "charge_rows"),
-    (PartitionState, "commit"),
-    (PartitionChangelog, "open"),
-    (PartitionChangelog, "commit"),
-    (SharedLog, "publish"),
-    (SharedLog, "end"),
-    (Releases, "note"),
-)
-"""calls before and after which a host is killed"""
-KILLS = 20
-
-
-class Killed(BaseException):
-    """Ends a host in the middle of a call; nothing of it goes on."""
-
-
-class Kills:
-    """Kills the host that makes the call of a random number, before it or after it."""
-
-    def __init__(self, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._generator = random.Random(seed)
-        self._left = 0
-        """calls until the next kill; 0: none is to come"""
-        self.number = 0
-        """kills so far"""
-        for owner, name in KILLED_AT:
-            monkeypatch.setattr(owner, name, self._killing(getattr(owner, name)))
-
-    @property
-    def is_armed(self) -> bool:
-        return self._left > 0
-
-    def arm(self) -> None:
-        """Kill within the next few dozen calls."""
-        self._left = self._generator.randint(1, 60)
-
-    def _killing(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def killing(*args: Any, **named: Any) -> Any:
-            self._count()
-            result = call(*args, **named)
-            self._count()
-            return result
-
-        return killing
-
-    def _count(self) -> None:
-        if not self._left:
-            return
-        self._left -= 1
-        if not self._left:
-            self.number += 1
-            raise Killed
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("seed", range(4))
-def test_kills_at_any_call_of_three_hosts_lose_and_repeat_nothing(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    send(config, seed)
-    alone = publish_alone(config, tmp_path / "alone")
-    kills = Kills(seed, monkeypatch)
-    hosts: dict[int, GroupHost] = {}
-    numbers = itertools.cycle(range(3))
-
-    def learnt() -> int:
-        return sum(host.totals()["learned"] for host in hosts.values())
-
-    while kills.number < KILLS or learnt() < SENT or updates_of(config) != updates_of(alone):
-        number = next(numbers)
-        if number not in hosts:
-            # In the folder of before its kill, with what is left there.
-            hosts[number] = GroupHost(of_host(config, f"host-{number}"), clock=clock)
-        if kills.number < KILLS and not kills.is_armed:
-            kills.arm()
-        try:
-            hosts[number].step(0.02)
-        except Killed:
-            kill(hosts.pop(number))
-            check_ledgers_are_ahead(config)
-    found: dict[str, Spending] = {}
-    for host in hosts.values():
-        found |= charges(host)
-        host.close()
-    check_charges(found, charges_alone(alone))
-    assert updates_of(config) == updates_of(alone)
-
-
-def check_ledgers_are_ahead(config: Config) -> None:
-    """What is published now is charged in the changelog, from which the next host goes on."""
-    published = Counter(name for name, model, *_ in updates_of(config) if model == "tree")
-    charged = charged_in_changelog(config)
-    assert all(charged[name] >= windows for name, windows in published.items())
 
 
 @pytest.mark.integration
