@@ -394,7 +394,7 @@ class Host:
 
     def _look_for_clients(self) -> None:
         now = time.monotonic()
-        has_new = self._source is not None and len(self._source.names) > self._site_clients
+        has_new = self._source is not None and self._source.clients > self._site_clients
         if now < self._looked_at + LOOK_EVERY_S and not has_new:
             return
         self._looked_at = now

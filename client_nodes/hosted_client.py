@@ -316,7 +316,8 @@ class HostedClient:
             return self._clock()
 
     def _fail(self, error: ShoalError, *, says: bool = True) -> None:
-        """`says`: whether it is logged; otherwise the host does it once for all its clients."""
+        """`says`: whether it is logged; otherwise the host does it once for all its clients, of
+        which a partition that moves has thousands."""
         self.close()
         contract_by = math.inf if self._contract_by is None else self._contract_by
         if isinstance(error, ContractMissing) and time.monotonic() >= contract_by:
@@ -324,7 +325,8 @@ class HostedClient:
             error = LogError(str(error))
         if not error.retriable:
             self.failure = error
-            log_event("client_left_out", logging.ERROR, error=str(error))
+            if says:
+                log_event("client_left_out", logging.ERROR, error=str(error))
             return
         if says:
             log_event("retrying", logging.WARNING, error=str(error), retry_s=self._retry_s)

@@ -312,7 +312,7 @@ class SiteIntake:
         if client in self._elsewhere:
             return None, "elsewhere"
         if client not in self._site and client not in new:
-            if len(self._site.names) + len(new) >= self._clients_max:
+            if len(self._site) + len(new) >= self._clients_max:
                 self._refuse(client)
                 return None, "refused"
             new[client] = text

@@ -58,6 +58,11 @@ class SiteSource:
         return [] if self._site is None else self._site.names
 
     @property
+    def clients(self) -> int:
+        """The number of clients that have readings."""
+        return 0 if self._site is None else len(self._site)
+
+    @property
     def waits(self) -> bool:
         """Whether it waits for the end of an outage."""
         return self._retry_at > -math.inf

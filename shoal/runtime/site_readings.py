@@ -154,6 +154,10 @@ class SiteReadings:
         """The clients that have readings, in the order in which they have come."""
         return list(self._clients)
 
+    def __len__(self) -> int:
+        """The number of clients that have readings."""
+        return len(self._clients)
+
     def __contains__(self, client: str) -> bool:
         return client in self._clients
 
