@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafka import errors
 from kafka.net.compat import KafkaNetClient
@@ -18,7 +18,9 @@ from shoal.files import read_password
 from shoal.transports.base import TopicSettings
 from shoal.transports.kafka.checksums import use_fast_checksums
 from shoal.transports.kafka.settings import KafkaSettings
-from shoal.transports.kafka.tokens import TokenSource, token_source
+
+if TYPE_CHECKING:
+    from shoal.transports.kafka.tokens import TokenSource
 
 # Where this module is loaded, as every client of a broker needs it.
 use_fast_checksums()
@@ -76,6 +78,9 @@ def client_config(servers: list[str], settings: KafkaSettings) -> dict[str, Any]
     secret = read_password(settings.secret_file, "log")
     known["sasl_mechanism"] = settings.sasl.upper()
     if settings.sasl == "oauthbearer":
+        # It loads an HTTP client, which a client of the edge with another login does without.
+        from shoal.transports.kafka.tokens import token_source  # noqa: PLC0415 - tokens only
+
         known["sasl_oauth_token_provider"] = TokenProvider(token_source(settings))
     else:
         known |= {"sasl_plain_username": settings.user, "sasl_plain_password": secret}
