@@ -139,6 +139,7 @@ INGREDIENTS: Final = (
     Ingredient("test: significance", _without_test(significance=NONE)),
     Ingredient("test: each side stays", _without_test(separation=NONE)),
     Ingredient("test: the jump", _without_test(jump=NONE)),
+    Ingredient("test: held out", _without_test(held_out=NONE)),
     Ingredient("test: abrupt", _without_test(abrupt=0.0)),
     Ingredient("segments", ((learner, "best_view", _one_state),)),
     Ingredient("returns", ((learner, "find_returning", _no_returns),)),

@@ -24,7 +24,7 @@ FIRST_TILES: Final = 20
 WINDOW: Final = 30
 AXES: Final = 4
 UNIT_MAX: Final = 20.0
-THRESHOLDS: Final = Thresholds(significance=6.0, short=0.0, separation=2.0, jump=2.0, abrupt=4.0)
+THRESHOLDS: Final = Thresholds(6.0, 2.0, 2.0, held_out=27.0, abrupt=4.0, clear=20.0)
 NULL_CLIENTS: Final = 12
 NULL_READINGS: Final = 3_000
 NULL_COLUMNS: Final = 3

@@ -12,9 +12,11 @@ from sklearn.metrics import adjusted_rand_score
 
 import shoal
 from benchmarks.states_streams import autoregressive, dwells, levels
-from shoal.algorithms.states.returns import is_cycle
+from shoal.algorithms.states.returns import comes_regularly, is_cycle
+from shoal.algorithms.states.segments import Tiles, weakest_boundary
 from shoal.algorithms.states.switching import Switching, find_switching
 from shoal.algorithms.states.tiles import HALF_TILES_MAX, TileMemory
+from shoal.algorithms.states.views import DEFAULT
 from shoal.errors import InvalidData, InvalidState, SettingsError
 from shoal.kernels.arrays import Floats, Ints
 from shoal.protocol.codec import pack, unpack
@@ -59,6 +61,37 @@ def test_a_phase_that_is_seen_once_is_found_where_it_was() -> None:
     assert model.segments_[:, 2].tolist() == [0, 1, 0]
     assert np.abs(model.segments_[1, :2] - [2_200, 3_800]).max() < 60
     assert np.isnan(shoal.States().fit(rng.normal(size=(3_000, 1))).periods_).all()
+
+
+def test_a_level_that_takes_longer_than_tiles_to_change_is_found() -> None:
+    rng = np.random.default_rng(31)
+    times = np.arange(4_000)
+    rows = autoregressive(rng, 4_000, 3, 0.5)
+    rows[:, :2] += 2.5 * np.clip((times - 2_000) / 300, 0, 1)[:, None]
+    model = shoal.States().fit(rows)
+    assert model.n_states_ >= 2
+    assert adjusted_rand_score(times >= 2_150, model.labels_) > 0.85
+
+
+def test_a_difference_that_only_the_tiles_have_in_which_it_is_sought_is_no_boundary() -> None:
+    rng = np.random.default_rng(24)
+    noise = rng.normal(size=(160, 6))
+    noise -= np.repeat([noise[:80].mean(axis=0), noise[80:].mean(axis=0)], 80, axis=0)
+    # The level of one axis in the tiles of the first fold, of another one in those of the second.
+    step = (np.arange(160) >= 80) * 3.0
+    is_first = np.arange(160) % 8 < 4
+    apart = noise.copy()
+    apart[:, 0] += step * is_first
+    apart[:, 1] += step * ~is_first
+    shared = noise.copy()
+    shared[:, 0] += step
+    least = []
+    for values in (apart, shared):
+        tiles = Tiles(values)
+        segments = [tiles.segment((0, 80)), tiles.segment((80, 160))]
+        least.append(weakest_boundary(tiles, segments, DEFAULT.rhythm)[1])
+    assert least[0] < 0.2
+    assert least[1] >= 1
 
 
 @pytest.mark.parametrize(("kind", "dwell", "least"), [("level", 100, 0.75), ("spread", 150, 0.7)])
@@ -202,6 +235,22 @@ def test_parts_of_a_cycle_follow_each_other_regularly_and_states_do_not() -> Non
         # What takes longer than that is no cycle of it.
         assert not is_cycle(blocks, state, 20)
     assert not is_cycle(np.zeros((100, 1)), np.zeros(100, dtype=np.int64), 50)
+
+
+def test_peaks_that_come_late_or_are_missed_are_parts_of_a_cycle_and_states_are_not() -> None:
+    rng = np.random.default_rng(25)
+    beats = np.rint(100 * np.arange(1, 40) + rng.normal(0, 5, 39)).astype(np.int64)
+    beats = beats[rng.random(39) > 0.2]
+    peaks = np.zeros(4_000, dtype=np.int64)
+    for beat in beats:
+        peaks[beat : beat + 6] = 1
+    assert comes_regularly(peaks, 400)
+    # What takes longer than that is no cycle, and of few returns nothing is known.
+    assert not comes_regularly(peaks, 90)
+    assert not comes_regularly(peaks[:700], 400)
+    for seed in range(10):
+        assert not comes_regularly(dwells(np.random.default_rng(seed), 4_000, 2, 50), 400)
+    assert not comes_regularly(np.zeros(100, dtype=np.int64), 400)
 
 
 def changing(seed: int, n: int = 3_000) -> Floats:

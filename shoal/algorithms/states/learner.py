@@ -97,8 +97,9 @@ class StateLearner:
        neighbours (linear discriminant analysis without labels).
     5. **Segments, then joins** (`segments`). The best cutting into at most forty segments, whose
        weakest boundary is undone until each passes: significance against long-run noise within
-       segments; each side stays at its level; the jump is larger than jumps within; and, where the
-       level counts, it is abrupt, since the level of a random walk wanders. Then segments that do
+       segments; the same in tiles held out, along the direction in which the others differ; each
+       side stays at its level; the jump is larger than jumps within; and, where the level counts,
+       it is abrupt or far larger, since the level of a random walk wanders. Then segments that do
        not differ are joined. Overlapping windows are never clustered as points: of white noise that
        makes 2 to 10 clusters.
     6. **Views** (`views`). Steps 4 and 5 without and with the level, each for three sets of kernels
@@ -110,7 +111,7 @@ class StateLearner:
        and large, so that columns which drift hide nothing. Two levels are also told reading by
        reading, by a switching autoregression (`switching`): by their jumps they are known where
        they overlap and where the stream is strongly autocorrelated within them. States are left
-       out where they follow each other as the parts of a cycle.
+       out where they follow each other as the parts of a cycle, or begin again regularly.
     8. **Choice.** The states that return where there are any, unless there are segments that
        explain three times as much of the variance of tiles on the axes, over the tiles that both
        know.

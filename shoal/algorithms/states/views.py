@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from shoal.algorithms.states.axes import RANK_MIN, Axes
+from shoal.algorithms.states.axes import Axes
 from shoal.algorithms.states.segments import Thresholds, states_of_tiles
 from shoal.algorithms.states.tiles import KERNEL_SETS, OVERLAP, TileFeatures
 from shoal.kernels.arrays import Floats, Ints
@@ -22,17 +22,17 @@ class Sureness(NamedTuple):
     rhythm: Thresholds
     """thresholds without the level: spread, rhythm, correlation"""
     level: Thresholds
-    """thresholds with the level, which may wander: its changes must be abrupt"""
+    """thresholds with the level, which may wander: its changes must be abrupt, or clear"""
 
 
-DEFAULT: Final = Sureness(
-    rhythm=Thresholds(significance=6.0, short=25.0, separation=4.0, jump=6.0, abrupt=0.0),
-    level=Thresholds(significance=6.0, short=25.0, separation=3.0, jump=4.0, abrupt=5.0),
-)
-STRICT: Final = Sureness(
-    rhythm=Thresholds(significance=7.0, short=50.0, separation=4.0, jump=6.0, abrupt=0.0),
-    level=Thresholds(significance=7.0, short=50.0, separation=3.0, jump=4.0, abrupt=5.0),
-)
+def _sureness(significance: float, held_out: float, clear: float) -> Sureness:
+    rhythm = Thresholds(significance, 4.0, 6.0, held_out, abrupt=0.0, clear=0.0)
+    level = Thresholds(significance, 3.0, 4.0, held_out, abrupt=5.0, clear=clear)
+    return Sureness(rhythm, level)
+
+
+DEFAULT: Final = _sureness(significance=6.0, held_out=27.0, clear=20.0)
+STRICT: Final = _sureness(significance=7.0, held_out=40.0, clear=28.0)
 
 
 class View(NamedTuple):
@@ -74,10 +74,6 @@ def _view(tiles: TileFeatures, kernels: int, with_level: bool, sureness: Surenes
     axes = Axes.of(features)
     on_axes = axes.project(features)
     thresholds = sureness.level if with_level else sureness.rhythm
-    # Axes are fitted to the features of all columns: the more columns, the more of what they find
-    # in a short stream is chance, until there are as many as components that are kept of it.
-    columns = min(tiles.level.shape[1], RANK_MIN)
-    thresholds = thresholds._replace(short=thresholds.short * columns)
     return View(axes, on_axes, states_of_tiles(on_axes, thresholds), with_level, kernels)
 
 
