@@ -1,10 +1,12 @@
 """Watch over the clients of a model: reports one whose shares of clusters differ from those of all
 others at the same hours more than they usually do, and when it is as others again.
 
-Two clients are compared within each bin of six hours that has readings of both: their distance is
-the total variation distance of their shares of clusters. The distance of a day is the mean of its
-bins, and a client's *unlikeness* is its distance to the most similar other client. So what happens
-to all clients alike, a weekend or a holiday, makes none of them unlike.
+Two clients are compared by the bins of six hours that have readings of both, in the three days up
+to the one that is looked at: their distance is the total variation distance of the means of their
+shares of clusters in these bins, and a client's *unlikeness* is its distance to the most similar
+other client. So what happens to all clients alike, a weekend or a holiday, makes none of them
+unlike; and what one of them does some hours before the others, as its people come early, does not
+either.
 
 A client may always be unlike the others, as a server room among offices is. Its unlikeness is
 therefore compared with that of its own earlier days, to the clients of which there are readings
@@ -46,6 +48,11 @@ DAYS_MAX: Final = 90
 DAYS_KEPT: Final = 365
 """days for which the history has the bins"""
 MONTH_DAYS: Final = 30
+# Of the distances of the bins of one day .96 alarms a month and client were raised and 30 of 60
+# faults found, of means over two days .81 and 37, over three .64 and 38, over five .47 and 41 a day
+# later (on the fleets of `benchmarks.client_events`).
+MEAN_DAYS: Final = 3
+"""days whose bins the shares of clients are the means of"""
 FELLOWS_MIN: Final = 2
 """other clients that are needed: of two clients that differ, either may be the unlike one"""
 UNLIKE_MIN: Final = 0.05
@@ -58,7 +65,7 @@ WEEK_S: Final = 7 * DAY_S
 ClientShares = Mapping[int, Shares]
 """client -> shares of clusters in its readings"""
 DayShares = Callable[[int], ClientShares]
-"""reads the shares of the day that begins there"""
+"""reads the shares of the days up to the one that begins there"""
 
 
 class UnlikeFinding(NamedTuple):
@@ -70,7 +77,7 @@ class UnlikeFinding(NamedTuple):
     identity: int
     """the known cluster whose share differs most from that of the most similar other client"""
     share: float
-    """its share of the client's readings of the day"""
+    """its share of the client's readings of the days up to that one"""
     fellow_share: float
     """its share of the readings of the most similar other client"""
 
@@ -86,7 +93,7 @@ class UnlikeClient(NamedTuple):
 
 @dataclass(frozen=True)
 class _Day:
-    """The distances of clients on one day."""
+    """The distances of clients that have readings on one day, in the days up to it."""
 
     distances: Mapping[int, Mapping[int, float]]
     """client -> other client -> distance, in the order of clients; of two that have no bin in
@@ -188,7 +195,7 @@ class UnlikeWatch:
             return []
         oldest = first - days_back * DAY_S
         self._read(published, model, range(oldest, end, DAY_S))
-        shares = partial(_shares_of_day, published, model)
+        shares = partial(_shares_up_to, published, model)
         findings = []
         for start in range(first, end, DAY_S):
             earlier = range(start - days_back * DAY_S, start, DAY_S)
@@ -220,12 +227,14 @@ class UnlikeWatch:
     def _read(self, published: PublishedHistory, model: str, days: Collection[int]) -> None:
         """Read these days, but for those that were read already."""
         missing = [start for start in days if start not in self._days]
-        by_day: dict[int, list[HistoryBin]] = {start: [] for start in missing}
-        starts = [start + part for start in missing for part in range(0, DAY_S, PLACES_S)]
+        read = sorted({before for start in missing for before in _days_up_to(start)})
+        by_day: dict[int, list[HistoryBin]] = {start: [] for start in read}
+        starts = [start + part for start in read for part in range(0, DAY_S, PLACES_S)]
         for counted in published.bins_at(model, PLACES_S, starts):
             by_day[counted.start // DAY_S * DAY_S].append(counted)
-        for start, bins in by_day.items():
-            self._days[start] = _day_of(bins)
+        for start in missing:
+            earlier = [counted for day in _days_up_to(start)[:-1] for counted in by_day[day]]
+            self._days[start] = _day_of(by_day[start], earlier)
 
     def _compare(
         self,
@@ -368,44 +377,71 @@ def _largest_usual(usual: Sequence[float], per_month: float) -> float | None:
     return sorted(usual, reverse=True)[min(rank, len(usual)) - 1]
 
 
-def _day_of(bins: Sequence[HistoryBin]) -> _Day:
-    """The distances of clients in the bins of one day."""
+def _days_up_to(start: int) -> list[int]:
+    """The starts of the days whose bins are compared on a day, that day at the end."""
+    return [start - back * DAY_S for back in reversed(range(MEAN_DAYS))]
+
+
+def _day_of(bins: Sequence[HistoryBin], earlier: Sequence[HistoryBin]) -> _Day:
+    """The distances of clients in the bins of one day and of the days before it."""
     # A new federation begins with hundreds of days before it.
     if not bins:
         return _Day({})
-    tables = [_clients_shares(cells_table(counted.cells)) for counted in bins]
-    clients = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *(of[0] for of in tables)]))
-    sums = np.zeros((len(clients), len(clients)))
-    common = np.zeros_like(sums)
-    for present, shares in tables:
-        here = np.ix_(clients.searchsorted(present), clients.searchsorted(present))
-        # Row by row: all pairs at once would be an array of clients x clients x clusters.
-        apart = np.array([np.abs(shares - own).sum(axis=1) / 2 for own in shares])
-        sums[here] += apart.reshape(len(present), len(present))
-        common[here] += 1
-    # No client is its own fellow.
-    np.fill_diagonal(common, 0)
+    here = _clients_in(bins)
+    means = _MeanShares([_cells_of(counted, here) for counted in (*earlier, *bins)])
     distances: dict[int, dict[int, float]] = {}
-    for row, client in enumerate(clients.tolist()):
-        there = np.flatnonzero(common[row])
-        apart = sums[row, there] / common[row, there]
-        distances[client] = dict(zip(clients[there].tolist(), apart.tolist(), strict=True))
+    for client in here.tolist():
+        others = here[here != client]
+        apart, common = means.distances(client, others)
+        there = np.flatnonzero(common)
+        known = zip(others[there].tolist(), apart[there].tolist(), strict=True)
+        distances[client] = dict(known)
     return _Day(distances)
 
 
-def _clients_shares(cells: Ints) -> tuple[Ints, Floats]:
-    """cells (n, 3) of client, identity and readings -> clients (c,) and their shares (c, k)."""
-    cells = cells[cells[:, 0] != OTHER_CLIENTS]
-    clients, rows = np.unique(cells[:, 0], return_inverse=True)
-    identities, columns = np.unique(cells[:, 1], return_inverse=True)
-    counts = np.zeros((len(clients), len(identities)))
-    np.add.at(counts, (rows, columns), cells[:, 2])
-    return clients, counts / np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
+def _clients_in(bins: Sequence[HistoryBin]) -> Ints:
+    """The clients of which there are readings in these bins, in the order of their numbers."""
+    clients = np.concatenate([cells_table(counted.cells)[:, 0] for counted in bins])
+    return np.unique(clients[clients != OTHER_CLIENTS])
 
 
-def _shares_of_day(published: PublishedHistory, model: str, start: int) -> ClientShares:
-    """The shares of all readings of a day."""
-    starts = [start + part for part in range(0, DAY_S, PLACES_S)]
+def _cells_of(counted: HistoryBin, clients: Ints) -> Ints:
+    """The cells (n, 3) of a bin that are of these clients."""
+    cells = cells_table(counted.cells)
+    return cells[np.isin(cells[:, 0], clients)]
+
+
+class _MeanShares:
+    """The shares of clients in bins, and how far their means are apart."""
+
+    def __init__(self, tables: Sequence[Ints]) -> None:
+        """`tables`: of each bin its clients, identities and readings (n, 3)."""
+        cells = np.concatenate(tables)
+        places = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
+        self._clients, rows = np.unique(cells[:, 0], return_inverse=True)
+        identities, columns = np.unique(cells[:, 1], return_inverse=True)
+        counts = np.zeros((len(self._clients), len(tables), len(identities)))
+        np.add.at(counts, (rows, places, columns), cells[:, 2])
+        totals = counts.sum(axis=2, keepdims=True)
+        self._shares = counts / np.maximum(totals, 1.0)
+        self._present = totals[:, :, 0] > 0.0
+
+    def distances(self, client: int, others: Ints) -> tuple[Floats, Ints]:
+        """The distances of a client to others (o,), and how many bins have readings of both (o,);
+        0 where there are none."""
+        own = int(self._clients.searchsorted(client))
+        rows = self._clients.searchsorted(others)
+        both = self._present[rows] & self._present[own]
+        common = both.sum(axis=1)
+        # In the bins of both alone. A client that is absent in one has no shares there.
+        theirs = self._shares[rows][:, self._present[own]].sum(axis=1)
+        apart = np.abs(theirs - both @ self._shares[own]).sum(axis=1) / 2
+        return apart / np.maximum(common, 1), common
+
+
+def _shares_up_to(published: PublishedHistory, model: str, start: int) -> ClientShares:
+    """The shares of all readings of the days up to one."""
+    starts = [day + part for day in _days_up_to(start) for part in range(0, DAY_S, PLACES_S)]
     counts: dict[int, Counter[int]] = {}
     for counted in published.bins_at(model, PLACES_S, starts):
         for client, identity, readings in triples(counted.cells):

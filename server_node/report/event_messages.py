@@ -9,6 +9,7 @@ from typing import Final
 from shoal.config.contract import Contract, category_text
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.messages import Snapshot
+from shoal.server_node.history.unlike import MEAN_DAYS
 from shoal.server_node.report.description import Description
 from shoal.server_node.report.lineage.clusters import Cluster, Lineage, dwell_text
 from shoal.server_node.report.lineage.events import ClusterEvent, EventKind
@@ -172,9 +173,9 @@ def _client_sentence(event: ClusterEvent, cluster: str) -> str:
     if event.kind is EventKind.LIKE_OTHERS_AGAIN:
         return f"client {event.client} differs from the other clients no more than usual again"
     return (
-        f"client {event.client} is unlike all others: in a day {ratio(event.share)} of its "
-        f"readings fell to {cluster}, and {ratio(event.share_before or 0.0)} of those of the most "
-        "similar client"
+        f"client {event.client} is unlike all others: in {MEAN_DAYS} days {ratio(event.share)} of "
+        f"its readings fell to {cluster}, and {ratio(event.share_before or 0.0)} of those of the"
+        " most similar client"
     )
 
 

@@ -463,7 +463,7 @@ class ServerMetrics(ProcessMetrics):
         self.client_unlikeness = Gauge(
             "shoal_client_unlikeness",
             "Total variation distance of a client's shares of clusters to those of the most "
-            "similar other client at the same hours, 0 to 1: mean of the newest day compared",
+            "similar other client at the same hours, 0 to 1: of the three days up to the newest",
             ["model", "client"],
             registry=self.registry,
         )

@@ -20,6 +20,7 @@ from shoal.server_node.history.sources import NOTHING_PUBLISHED
 from shoal.server_node.history.store import HistoryRecord, HistoryStore
 from shoal.server_node.history.unlike import (
     ALARM_DAYS_MAX,
+    MEAN_DAYS,
     UnlikeFinding,
     UnlikeWatch,
 )
@@ -143,14 +144,15 @@ def test_one_client_that_differs_is_reported_the_day_after_with_its_cluster_and_
 
     watch, found = follow(store, range(DAYS + 8), moved)
     of_fault = {day: of_day for day, of_day in found.items() if day >= DAYS}
-    assert list(of_fault) == [fault.start, fault.stop]
+    # The end is seen once no day of the fault is part of the mean.
+    assert list(of_fault) == [fault.start, fault.stop + MEAN_DAYS - 1]
     [begun] = of_fault[fault.start]
     assert begun.unlike
     assert begun.client == 3
     assert begun.identity == FAULT
-    assert begun.share == pytest.approx(0.5, abs=0.1)
+    assert begun.share == pytest.approx(0.5 / MEAN_DAYS, abs=0.05)
     assert begun.fellow_share == 0.0
-    [ended] = of_fault[fault.stop]
+    [ended] = of_fault[fault.stop + MEAN_DAYS - 1]
     assert (ended.unlike, ended.client) == (False, 3)
     assert watch.unlike == []
     assert set(watch.unlikeness) == set(range(5))
@@ -202,6 +204,34 @@ def test_a_client_whose_fellows_are_silent_is_compared_with_those_that_are_not(
         found += of_day if day >= DAYS else []
     assert found == []
     assert watch.unlikeness[0] == 1.0
+
+
+def test_a_client_is_compared_by_the_mean_of_three_days_in_bins_with_readings_of_both(
+    store: HistoryStore,
+) -> None:
+    # The second is in each state as often as the first, six hours later, and never at the same
+    # hours; the third is always in one of them, but sends in the first half of a day alone.
+    both = [BY_DAY, BY_DAY, BY_NIGHT, BY_NIGHT]
+    for day in range(5):
+        bins: list[Cells] = []
+        for part in range(BINS):
+            cells = {(0, both[part]): READINGS, (1, both[part - 2]): READINGS}
+            if part < 2:
+                cells[2, BY_NIGHT] = READINGS
+            bins.append(cells)
+        publish(store, day, bins)
+    watch = UnlikeWatch()
+    look(watch, store, 4)
+    assert watch.unlikeness == {
+        0: pytest.approx(0.0, abs=1e-12),
+        1: pytest.approx(0.0, abs=1e-12),
+        2: pytest.approx(0.0, abs=1e-12),
+    }
+    # A day on which the first is in another state is a third of what it is compared by.
+    changed = {(0, FAULT): READINGS, (1, BY_NIGHT): READINGS, (2, BY_NIGHT): READINGS}
+    publish(store, 5, [changed] * BINS)
+    look(watch, store, 5)
+    assert watch.unlikeness[0] == pytest.approx(1 / 3)
 
 
 def test_what_lasts_becomes_usual(store: HistoryStore) -> None:
@@ -318,7 +348,7 @@ def test_a_server_publishes_the_event_once_and_shows_it_as_metric_and_in_the_rep
             step(server)
         labels = {"model": "clusters", "client": "garage"}
         unlikeness = server.metrics.registry.get_sample_value("shoal_client_unlikeness", labels)
-        assert unlikeness == pytest.approx(0.5, abs=0.1)
+        assert unlikeness == pytest.approx(0.5 / MEAN_DAYS, abs=0.05)
         status = server.status()
     clustering = Reports().clustering(status, "clusters")
     assert [vars(unlike) for unlike in clustering.unlike] == [
