@@ -69,7 +69,7 @@ from shoal.transports.base import (
     read_next,
 )
 
-STATE_VERSION = 30
+STATE_VERSION = 31
 CLOCKS_APART_S: Final = 0.002
 """seconds that a wait is longer than the clock says, so that it does not end just before"""
 HISTORY_START_S: Final = 0.25

@@ -14,8 +14,9 @@ neighbours, n of them are worth n (1 - r) / (1 + r) (Zwiers and von Storch, J. C
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -27,11 +28,13 @@ from shoal.protocol.history import COARSE_S, DAY_S, PLACE_UNITS, PLACES_S, Histo
 from shoal.server_node.history.series import ROUNDING
 from shoal.server_node.history.sources import HistorySource
 
+HOUR_S: Final = 3600
 WEEK_S: Final = 7 * DAY_S
 MONDAY_S: Final = 4 * DAY_S
 """the first Monday since 1970 begins this many seconds after its start"""
 PERIODS: Final = {"day": (PLACES_S, DAY_S, 0), "week": (DAY_S, WEEK_S, MONDAY_S)}
 """name of a period -> seconds of a phase, seconds of the period, and the start of one"""
+NOTHING_HIDDEN: Final[Mapping[str, int]] = MappingProxyType({})
 PERIODS_MIN: Final = 8
 """whole periods from which on one is looked for"""
 CHANCE: Final = 0.01
@@ -106,9 +109,10 @@ def find_cycles(source: HistorySource, contract: Contract, model: str) -> list[C
     # The extent is that of half hours; the bin of six hours that holds its start begins earlier.
     bins = list(source.each_bin(model, PLACES_S, extent[0] - PLACES_S, extent[1]))
     cycles = []
+    hidden = hidden_periods(source, model)
     for period, (phase_s, period_s, origin) in PERIODS.items():
         means = _means(bins, phase_s)
-        if not means:
+        if not means or period in hidden:
             continue
         # From the start of a whole period on, so that phases have their places.
         first = (min(means) - origin) // period_s * period_s + origin
@@ -122,8 +126,41 @@ def find_cycles(source: HistorySource, contract: Contract, model: str) -> list[C
     return sorted(corrected, key=lambda cycle: (-cycle.share, cycle.chance, cycle.feature))
 
 
-def lines_of(model: str, cycles: Sequence[Cycle], chance: float = CHANCE) -> list[str]:
-    """The cycles with a chance below `chance` as text, a line for each."""
+def hidden_periods(source: HistorySource, model: str) -> dict[str, int]:
+    """The periods of which nothing can be known as updates span more than a phase: period ->
+    seconds that they span.
+
+    The readings of such an update count whole at the time of the newest, which may be of another
+    phase than most of them.
+    """
+    names = source.names(model)
+    if names is None:
+        return {}
+    return {period: names.update_s for period, (s, *_) in PERIODS.items() if names.update_s > s}
+
+
+def lines_of(
+    model: str,
+    cycles: Sequence[Cycle],
+    chance: float = CHANCE,
+    hidden: Mapping[str, int] = NOTHING_HIDDEN,
+) -> list[str]:
+    """The cycles with a chance below `chance` as text, a line for each; `hidden` as in
+    `hidden_periods`."""
+    return [*_cycle_lines(model, cycles, chance), *_hidden_lines(hidden)]
+
+
+def _hidden_lines(hidden: Mapping[str, int]) -> list[str]:
+    lines = []
+    for period, span_s in hidden.items():
+        lines.append(
+            f"The {period} is not looked at: the readings of an update span {span_s / HOUR_S:g}"
+            f" hours, more than a phase of it ({PERIODS[period][0] / HOUR_S:g})."
+        )
+    return lines
+
+
+def _cycle_lines(model: str, cycles: Sequence[Cycle], chance: float) -> list[str]:
     if not cycles:
         return [
             f"{model}: nothing is known of cycles. It takes {PERIODS_MIN} whole days with an update"

@@ -19,6 +19,7 @@ from shoal.protocol.history import (
     BINS_KEPT,
     CLIENTS_MAX,
     CLUSTERS_MAX,
+    COARSE_S,
     DAY_S,
     OTHER_CLIENTS,
     PLACES_FEATURES_MAX,
@@ -28,7 +29,7 @@ from shoal.protocol.history import (
     HistoryMessage,
     HistoryNames,
 )
-from shoal.saved_state import IntArray, SavedState, Whole, require, state_type
+from shoal.saved_state import IntArray, Number, SavedState, Whole, require, state_type
 from shoal.server_node.history.attribution import Attribution, AttributionState, Placed
 from shoal.server_node.history.bins import Bin, PackedTables, Places, Summed
 from shoal.server_node.history.shares import client_name
@@ -41,6 +42,8 @@ NEARLY_ALL: Final = 0.9
 SHOWN_PART: Final = 0.5
 """part of a cluster's recent readings that the newest bins must have to show from which client they
 come"""
+SPANS_KEPT: Final = 0.95
+"""factor by which the time that earlier updates span counts less with each one"""
 OPEN_MAX: Final = 16
 """bins of a model that stay in memory after they were published, those that updates fell into last
 """
@@ -91,6 +94,10 @@ class RecorderState(SavedState):
     """what sets each cluster apart"""
     apart_since: Annotated[Ints, IntArray("a", 2, least=-COUNT_MAX)]
     """see `HistoryNames`"""
+    spanned: Annotated[float, Number(least=0.0)]
+    """sum of the seconds that updates span, times their readings; older updates count less"""
+    spanning: Annotated[float, Number(least=0.0)]
+    """sum of these readings"""
     names_changed: bool
     begins_again: bool
     held: list[AttributionState]
@@ -135,6 +142,10 @@ class Recorder:
         self._apart_since: dict[int, int] = {}
         """identity -> seconds since 1970 from which on its readings are told apart from those of
         others; none of a cluster of which they always were"""
+        self._spanned = 0.0
+        """sum of the seconds that updates span, times their readings; older updates count less"""
+        self._spanning = 0.0
+        """sum of these readings"""
         self._names_changed = False
         self._begun = False
         """whether what had been published before has been looked at"""
@@ -333,6 +344,20 @@ class Recorder:
             self._apart_since[identity] = moment
             self._names_changed = True
 
+    def follow_span(self, seconds: float, readings: int) -> None:
+        """Follow the seconds that an update spans, as a rule, by one that has so many readings."""
+        before = self._shown_span()
+        # By readings: the last window of a client may be a short one.
+        self._spanned = SPANS_KEPT * self._spanned + seconds * readings
+        self._spanning = SPANS_KEPT * self._spanning + readings
+        self._names_changed |= self._shown_span() != before
+
+    def _shown_span(self) -> int:
+        """The seconds that updates span, to half an hour: so the names change seldom."""
+        if not self._spanning:
+            return 0
+        return round(self._spanned / self._spanning / COARSE_S) * COARSE_S
+
     def still_mixed(self, first: float, last: float) -> None:
         """Note that readings of the time from `first` to `last` were counted under an earlier plan:
         what was found to be apart up to a day before is so since `last` alone."""
@@ -377,7 +402,9 @@ class Recorder:
                 [identity, *texts] for identity, texts in sorted(self._clusters.items())
             ]
             apart = [list(pair) for pair in sorted(self._apart_since.items())]
-            changed.append(HistoryNames(*self._origin, list(self._clients), clusters, apart))
+            clients = list(self._clients)
+            span = self._shown_span()
+            changed.append(HistoryNames(*self._origin, clients, clusters, apart, span))
         return changed
 
     def state(self) -> dict[str, Any]:
@@ -419,6 +446,8 @@ class Recorder:
             names=[name for name, _ in self._clusters.values()],
             labels=[label for _, label in self._clusters.values()],
             apart_since=_table(self._apart_since),
+            spanned=self._spanned,
+            spanning=self._spanning,
             names_changed=self._names_changed,
             begins_again=self.begins_again,
             held=[AttributionState.of(readings) for readings in self._held],
@@ -440,6 +469,8 @@ class Recorder:
         texts = zip(state.names, state.labels, strict=True)
         self._clusters = dict(zip(state.clusters, texts, strict=True))
         self._apart_since = dict(state.apart_since.tolist())
+        self._spanned = state.spanned
+        self._spanning = state.spanning
         self._names_changed = state.names_changed
         self.begins_again = state.begins_again
         self._held = [saved.restored() for saved in state.held]

@@ -19,7 +19,7 @@ from shoal.errors import MessageRejected
 from shoal.kernels.arrays import AnyArray, Floats, Ints
 from shoal.kernels.constants import COUNT_MAX
 from shoal.protocol.events import ClusterEventMessage
-from shoal.protocol.history import COARSE_S, NO_CLUSTER, PLACES_S
+from shoal.protocol.history import COARSE_S, DAY_S, NO_CLUSTER, PLACES_S
 from shoal.protocol.messages import RoundRequest, Snapshot, Update
 from shoal.runtime.checkpoint import SavedFields, SavedPart, SavedParts, SavedValue, pairs_of
 from shoal.server_node.history.attribution import (
@@ -91,6 +91,8 @@ def thinned(history: list[HistoryPoint]) -> list[HistoryPoint]:
     return history
 
 
+SPAN_MAX = 366.0 * DAY_S
+"""seconds that an update spans at most, by whatever its client claims"""
 KNOWN_PART = 0.7
 """part of the readings of a window below which it was counted under another plan than the newest:
 the noise of its counts is less than the rest"""
@@ -239,6 +241,7 @@ class ModelPublisher:
         if update.oldest_reading_at is not None:
             # Not negative: the times of an update are the word of its client.
             span = max(0.0, newest - update.oldest_reading_at)
+        self._recorder.follow_span(min(span, SPAN_MAX), update.readings)
         if self._counts_by_plan and weights.sum() < KNOWN_PART * update.readings:
             self._recorder.still_mixed(newest - span, newest)
         waiting = WaitingUpdate(

@@ -208,7 +208,7 @@ def unlearned(rules: RoundRules, state: RoundState, client: str) -> RoundState:
     )
 
 
-STATE_VERSION = 14
+STATE_VERSION = 15
 
 
 class RoundsModel(PublishedModel):

@@ -48,7 +48,7 @@ SNAPSHOT_WAIT_MAX_S: Final = 2.0
 """longest wait for that reason"""
 SNAPSHOT_WEIGHT: Final = 0.1
 """weight of the newest snapshot in the mean time that one takes"""
-STATE_VERSION = 14
+STATE_VERSION = 15
 
 
 class PublishedHalf(SavedPart, Protocol):

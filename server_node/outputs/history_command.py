@@ -33,7 +33,7 @@ from shoal.protocol.history import BINS_KEPT, COARSE_S, NO_CLUSTER, HistoryBin, 
 from shoal.protocol.published_contract import contract_in
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.logs import open_federation_log
-from shoal.server_node.history.cycles import CHANCE, find_cycles, lines_of
+from shoal.server_node.history.cycles import CHANCE, find_cycles, hidden_periods, lines_of
 from shoal.server_node.history.logged import LoggedHistory
 from shoal.server_node.history.shares import client_name
 from shoal.server_node.outputs.encoding import as_json as encoded
@@ -242,7 +242,8 @@ def show_cycles(file: Path, model: str | None, chance: float, as_json: bool) -> 
         ensure_topics(log, config.contract, config.log)
         source = LoggedHistory(log, contract_in(log, config.resolved), chosen)
         cycles = find_cycles(source, config.contract, chosen)
+        hidden = hidden_periods(source, chosen)
     if as_json:
-        click.echo(encoded(plain(cycles_view(chosen, cycles))))
+        click.echo(encoded(plain(cycles_view(chosen, cycles, hidden))))
     else:
-        click.echo("\n".join(lines_of(chosen, cycles, chance)))
+        click.echo("\n".join(lines_of(chosen, cycles, chance, hidden)))

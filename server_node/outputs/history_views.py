@@ -3,7 +3,7 @@ two spans of time, and cycles."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 
 from shoal.server_node.history.anomalies import Anomalies, listed, unseen_changes
@@ -274,14 +274,27 @@ def anomalies_view(anomalies: Anomalies, chance: float) -> AnomaliesView:
 
 
 @reported
+class HiddenPeriod:
+    """A period of which nothing can be known, as the readings of an update span more than a phase
+    of it."""
+
+    period: str
+    update_s: Count
+    """seconds that they span, as a rule"""
+
+
+@reported
 class CyclesView:
     """Cycles of each feature over the day and the week, whether they are certain or not."""
 
     model: str
     cycles: Sequence[CycleView]
+    hidden: Sequence[HiddenPeriod]
+    """periods that are not looked at"""
 
 
-def cycles_view(model: str, cycles: Iterable[Cycle]) -> CyclesView:
-    """The cycles of a model for programs."""
+def cycles_view(model: str, cycles: Iterable[Cycle], hidden: Mapping[str, int]) -> CyclesView:
+    """The cycles of a model for programs; `hidden` as in `hidden_periods`."""
+    periods = [HiddenPeriod(period=period, update_s=span) for period, span in hidden.items()]
     views = [CycleView(**asdict(cycle), text=cycle.text()) for cycle in cycles]
-    return CyclesView(model=model, cycles=views)
+    return CyclesView(model=model, cycles=views, hidden=periods)

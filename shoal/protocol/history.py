@@ -353,6 +353,9 @@ class HistoryNames(ModelMessage):
     apart_since: list[list[int]] = field(default_factory=list)
     """identity and seconds since 1970: of clusters whose readings the bins do not tell apart from
     those of others before this time, as the plan that was counted under had one cell for both"""
+    update_s: int = 0
+    """seconds that the readings of an update span, as a rule, to half an hour: of shorter times the
+    bins say nothing, as its readings are spread over all of them"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -362,6 +365,7 @@ class HistoryNames(ModelMessage):
         require(clusters and all(map(_is_cluster, self.clusters)), "malformed", "clusters")
         apart = isinstance(self.apart_since, list) and len(self.apart_since) <= CLUSTERS_MAX
         require(apart and all(map(_is_moment, self.apart_since)), "malformed", "apart_since")
+        require(is_count(self.update_s), "malformed", "update_s")
 
     @property
     def record_key(self) -> bytes:

@@ -578,3 +578,8 @@ def test_what_windows_of_many_hours_hide_is_said(private_rooms: Rooms) -> None:
     printed = private_rooms.printed("history", "cycles")
     assert "nothing is known of cycles" in printed
     assert "[privacy] window_readings" in printed
+    # 100 readings, one in 5 minutes.
+    assert "The day is not looked at: the readings of an update span 8 hours" in printed
+    served = private_rooms.get("/v1/cycles?model=clusters")
+    assert served["cycles"] == []
+    assert served["hidden"] == [{"period": "day", "update_s": 8 * 3600}]

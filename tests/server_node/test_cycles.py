@@ -18,12 +18,13 @@ from prometheus_client import CollectorRegistry
 from shoal.cli.main import shoal
 from shoal.config.settings import load_config
 from shoal.kernels.chances import gamma_tail
-from shoal.protocol.history import COARSE_S, DAY_S, PLACES_S, HistoryBin, pack_table
+from shoal.protocol.history import COARSE_S, DAY_S, PLACES_S, HistoryBin, HistoryNames, pack_table
 from shoal.protocol.topics import ensure_topics
 from shoal.server_node.history.cycles import (
     Cycle,
     cycles_of,
     find_cycles,
+    hidden_periods,
     lines_of,
 )
 from shoal.server_node.outputs.web import page_server
@@ -150,6 +151,34 @@ def test_a_short_history_says_so(file: Path) -> None:
         "below 0.1 %"
         in Cycle("warm", "", "day", [1.0, 2.0, 1.0, 1.0], [0.1] * 4, 0.5, 9, 0.0).text()
     )
+
+
+@pytest.mark.parametrize(
+    ("span_s", "hidden"),
+    [
+        (PLACES_S, set()),
+        (PLACES_S + COARSE_S, {"day"}),
+        (DAY_S + COARSE_S, {"day", "week"}),
+    ],
+)
+def test_a_period_whose_phases_are_shorter_than_an_update_is_not_looked_at_and_that_is_said(
+    file: Path, span_s: int, hidden: set[str]
+) -> None:
+    contract = load_config(file).contract
+    model = contract.models[0].name
+    names = HistoryNames(contract.federation, contract.digest, model, [], [], update_s=span_s)
+    reader = reader_of(file, [*a_history(contract, DAYS), names])
+    found = find_cycles(reader, contract, model)
+    assert {cycle.period for cycle in found} == {"day", "week"} - hidden
+    periods = hidden_periods(reader, model)
+    assert set(periods) == hidden
+    told = [line for line in lines_of(model, found, hidden=periods) if "not looked at" in line]
+    assert len(told) == len(hidden)
+    if hidden == {"day"}:
+        assert told == [
+            "The day is not looked at: the readings of an update span 6.5 hours, more than a phase"
+            " of it (6)."
+        ]
 
 
 def test_the_command_shows_what_the_log_has(file: Path) -> None:

@@ -988,6 +988,25 @@ def test_clusters_that_were_not_told_apart_are_published_and_kept_with_the_lates
             restored.restore(saved | {"apart_since": np.array(damaged)})
 
 
+def test_the_span_of_updates_is_published_to_half_an_hour_and_follows_what_they_span() -> None:
+    recorder = Recorder(plant(), "clusters", NOTHING_PUBLISHED)
+    recorder.count(attribution(START, "attic", {0: 3}, 1))
+    recorder.follow_span(8.2 * 3600, 100)
+    changed = recorder.take_changed(1)
+    [names] = [message for message in changed if isinstance(message, HistoryNames)]
+    assert names.update_s == 8 * 3600
+    restored = Recorder(plant(), "clusters", NOTHING_PUBLISHED)
+    restored.restore(unpack(pack(recorder.state())))
+    for kept in (recorder, restored):
+        kept.follow_span(600.0, 4)
+        assert kept.take_changed(1) == [], "a short one at the end changes nothing"
+        for _ in range(100):
+            kept.follow_span(600.0, 100)
+        [names] = kept.take_changed(1)
+        assert isinstance(names, HistoryNames)
+        assert names.update_s == 0
+
+
 def test_a_recorder_without_its_state_goes_on_from_the_times_that_were_published() -> None:
     recorder = Recorder(plant(), "clusters", NOTHING_PUBLISHED)
     recorder.count(attribution(START, "attic", {0: 3}, 1))
@@ -1142,6 +1161,7 @@ def test_names_that_cannot_be_true_cannot_be_built() -> None:
         {"apart_since": [[0, 1.5]]},
         {"apart_since": [[-1, 1]]},
         {"apart_since": None},
+        {"update_s": -1},
     ):
         with pytest.raises(MessageRejected, match="malformed"):
             replace(right, **wrong)

@@ -15,7 +15,7 @@ from shoal.config.resolved import ResolvedContract
 from shoal.errors import SettingsError
 from shoal.server_node.history.anomalies import ShareScale, find_anomalies, whole_span
 from shoal.server_node.history.changes import CHANCE, PastEvent, find_changes, spans_of
-from shoal.server_node.history.cycles import find_cycles
+from shoal.server_node.history.cycles import find_cycles, hidden_periods
 from shoal.server_node.history.store import HistoryReader
 from shoal.server_node.outputs.history_views import (
     AnomaliesView,
@@ -138,7 +138,8 @@ class ClusterEndpoints:
         model = requested_model(request, status)
         contract = status.contract.contract
         cycles = await in_thread(find_cycles, self._history(), contract, model.name)
-        return answered(request, cycles_view(model.name, cycles))
+        hidden = await in_thread(hidden_periods, self._history(), model.name)
+        return answered(request, cycles_view(model.name, cycles, hidden))
 
     def _history(self) -> HistoryReader:
         return kept(self._reports.history)
