@@ -122,6 +122,7 @@ class CountWindows:
             ModelCounter(model, contract.width, client, publisher, noise_key, readings_log)
             for model in contract.counted
         ]
+        self._first_size = _first_size(client, self._privacy.window_readings)
         self._rows: Rows = np.empty((0, contract.width))
         self._valid: Bools = np.empty(0, dtype=np.bool_)
         self._user_readings = UserReadings(contract.mode.unit, drop_repeats)
@@ -448,10 +449,7 @@ class CountWindows:
         full = self._privacy.window_readings
         if self.closed or self._privacy.hide_presence:
             return full
-        # The first window is shorter, by a public phase, so that clients do not all publish at
-        # once; not too short, as a window of few readings is nothing but noise.
-        phase = int.from_bytes(hashlib.sha256(self._client.encode()).digest()[:4], "little") % full
-        return max(phase, full // FIRST_WINDOW_PART, 1)
+        return self._first_size
 
     def _is_overdue(self, now: float) -> bool:
         if self._opened_at is None:
@@ -519,6 +517,14 @@ class CountWindows:
             [batch.public_times[records[number]] for number in numbers],
             [taken_in[number] for number in numbers],
         )
+
+
+def _first_size(client: str, full: int) -> int:
+    """Readings of the first window of a client, where all others have `full`."""
+    # It is shorter, by a public phase, so that clients do not all publish at once; not too short,
+    # as a window of few readings is nothing but noise.
+    phase = int.from_bytes(hashlib.sha256(client.encode()).digest()[:4], "little") % full
+    return max(phase, full // FIRST_WINDOW_PART, 1)
 
 
 def check_unit_rows(rows: Rows, gaps: bool) -> None:

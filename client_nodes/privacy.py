@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal.algorithms.streaming import Rows
 from shoal.client_nodes.intake import Batch
-from shoal.kernels.arrays import Ints
+from shoal.kernels.arrays import Bools, Ints
 from shoal.privacy import Bounds, Mechanism
 from shoal.protocol.reading_faults import beyond_bounds, first_rows
 
@@ -55,7 +55,10 @@ def privatise(mechanism: Mechanism, batch: Batch, bounds: Bounds) -> PrivateBatc
     places = np.array(batch.places, dtype=np.int64).reshape(-1, 2)
     released = mechanism.privatise(batch.values, places)
     numbers = np.asarray(batch.numbers, dtype=np.int64)[released.kept]
-    clipped, first = _clipped(batch, bounds) if released.clipped else ((), {})
+    clipped: tuple[int, ...] = ()
+    first: dict[int, tuple[int, int]] = {}
+    if released.clipped:
+        clipped, first = _clipped(batch, beyond_bounds(batch.values, bounds))
     return PrivateBatch(
         released.rows,
         [batch.public_times[number] for number in numbers.tolist()],
@@ -71,10 +74,11 @@ def privatise(mechanism: Mechanism, batch: Batch, bounds: Bounds) -> PrivateBatc
 
 def counted_only(batch: Batch, bounds: Bounds, gaps: bool = False) -> PrivateBatch:
     """A batch without rows, which no model learns: only its numbers are known."""
-    _, clipped = bounds.clip(batch.values, gaps)
-    by_feature, first = _clipped(batch, bounds)
+    # Windows clip the values themselves, and check them: here they are counted alone.
+    beyond = beyond_bounds(batch.values, bounds)
+    by_feature, first = _clipped(batch, beyond)
     return _without_rows(bounds)._replace(
-        clipped=clipped,
+        clipped=int(beyond.any(axis=1).sum()) if by_feature else 0,
         counted=len(batch.values),
         clipped_by_feature=by_feature,
         first_clipped=first,
@@ -82,9 +86,11 @@ def counted_only(batch: Batch, bounds: Bounds, gaps: bool = False) -> PrivateBat
     )
 
 
-def _clipped(batch: Batch, bounds: Bounds) -> tuple[tuple[int, ...], dict[int, tuple[int, int]]]:
-    """Readings outside the bounds of each feature, () where none is, and the first by position."""
-    beyond = beyond_bounds(batch.values, bounds)
+def _clipped(batch: Batch, beyond: Bools) -> tuple[tuple[int, ...], dict[int, tuple[int, int]]]:
+    """Readings outside the bounds of each feature, () where none is, and the first by position.
+
+    `beyond`: (n, d) which values of the batch are outside.
+    """
     outside = beyond.sum(axis=0)
     if not outside.any():
         return (), {}
