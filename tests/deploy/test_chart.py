@@ -11,10 +11,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
 import shoal
+from shoal.client_nodes.host_metrics import HostMetrics
 from tests.conftest import without
 
 # To build helm takes minutes, on a busy machine many.
@@ -65,6 +67,20 @@ VALUES: dict[str, Any] = {
     "dashboards": {"enabled": True},
 }
 OF_THE_OPERATOR = {"ServiceMonitor", "PrometheusRule"}
+KEDA = "github.com/kedacore/keda/v2@v2.16.1"
+SCALED_OBJECTS = "config/crd/bases/keda.sh_scaledobjects.yaml"
+SCALING: dict[str, Any] = {
+    **VALUES["host"],
+    "noiseKeySecret": "site-key",
+    "autoscaling": {
+        "enabled": True,
+        "group": "plant-hosts",
+        "topic": "readings",
+        "maxReplicas": 6,
+        "authentication": "site-broker",
+        "prometheus": "http://prometheus.example:9090",
+    },
+}
 
 
 def test_the_chart_has_the_version_of_shoal_and_a_schema_for_every_value() -> None:
@@ -100,6 +116,11 @@ def rendered(helm: str, folder: Path, values: dict[str, Any]) -> subprocess.Comp
     return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
+def scaling(**changed: Any) -> dict[str, Any]:
+    """Values of hosts that KEDA scales, with other ones of `autoscaling`."""
+    return SCALING | {"autoscaling": SCALING["autoscaling"] | changed}
+
+
 def objects(text: str) -> list[dict[str, Any]]:
     return [resource for resource in yaml.safe_load_all(text) if resource]
 
@@ -117,6 +138,12 @@ def test_the_chart_is_clean_and_refuses_values_that_cannot_be(helm: str, tmp_pat
         (VALUES | {"log": {"user": "me"}}, "log.passwordSecret"),
         (VALUES | {"host": {"enabled": True, "replicas": 0}}, "replicas"),
         (VALUES | {"host": {"enabled": True, "replicas": 2, "producer": ["--kafka"]}}, "replicas"),
+        (VALUES | {"host": {**SCALING, "noiseKeySecret": ""}}, "host.noiseKeySecret"),
+        (VALUES | {"host": {**SCALING, "address": ""}}, "host.address"),
+        (VALUES | {"host": scaling(group="")}, "autoscaling.group"),
+        (VALUES | {"host": scaling(topic="")}, "autoscaling.topic"),
+        (VALUES | {"host": scaling(maxReplicas=0)}, "autoscaling.maxReplicas"),
+        (VALUES | {"host": scaling(lag=0)}, "autoscaling.lag"),
         (VALUES | {"sever": {}}, "sever"),
     ):
         ended = rendered(helm, tmp_path, wrong)
@@ -186,6 +213,68 @@ def test_hosts_of_a_group_have_one_noise_key_and_no_numbers(helm: str, tmp_path:
     assert "SHOAL_HOST_NOISE_KEY_FILE" in names
     assert not names & {"SHOAL_HOST_HOSTS", "SHOAL_HOST_NUMBER"}
     assert "site-key" in str(spec["volumes"])
+
+
+@pytest.fixture(scope="module")
+def scaled_object_schema() -> dict[str, Any]:
+    """The schema of KEDA's ScaledObject, by which names that it does not have are errors."""
+    go = shutil.which("go") or "/usr/local/go/bin/go"
+    if not Path(go).exists():
+        without("KEDA", "Go, which fetches it, is not on the PATH")
+    words = [go, "mod", "download", "-json", KEDA]
+    fetched = subprocess.run(words, capture_output=True, text=True, check=True, timeout=600)
+    text = (Path(json.loads(fetched.stdout)["Dir"]) / SCALED_OBJECTS).read_text(encoding="utf-8")
+    (version,) = yaml.safe_load(text)["spec"]["versions"]
+    schema: dict[str, Any] = version["schema"]["openAPIV3Schema"]
+    close_schema(schema)
+    return schema
+
+
+def close_schema(schema: Any) -> None:
+    """Let objects have the named properties alone: Kubernetes drops others without a word."""
+    if isinstance(schema, list):
+        for part in schema:
+            close_schema(part)
+    if not isinstance(schema, dict):
+        return
+    for part in schema.values():
+        close_schema(part)
+    # Metadata has no properties in the schema, as Kubernetes itself knows them.
+    if "properties" in schema and schema.get("type") == "object":
+        schema["additionalProperties"] = False
+
+
+@pytest.mark.integration
+def test_keda_knows_every_field_of_the_autoscaler_which_is_off_at_first(
+    helm: str, scaled_object_schema: dict[str, Any], tmp_path: Path
+) -> None:
+    assert "ScaledObject" not in rendered(helm, tmp_path, VALUES).stdout
+    found = objects(rendered(helm, tmp_path, VALUES | {"host": SCALING}).stdout)
+    (scaled,) = (resource for resource in found if resource["kind"] == "ScaledObject")
+    jsonschema.validate(scaled, scaled_object_schema)
+    (host,) = (
+        resource
+        for resource in found
+        if resource["kind"] == "StatefulSet" and resource["metadata"]["name"] == "office-host"
+    )
+    assert scaled["spec"]["scaleTargetRef"]["name"] == "office-host"
+    # An upgrade must not take back what the autoscaler has set.
+    assert "replicas" not in host["spec"]
+    assert "topologySpreadConstraints" in host["spec"]["template"]["spec"]
+    kafka, prometheus = scaled["spec"]["triggers"]
+    assert kafka["metadata"] == {
+        "bootstrapServers": "site.example:9092",
+        "consumerGroup": "plant-hosts",
+        "topic": "readings",
+        "lagThreshold": "50000",
+        "offsetResetPolicy": "earliest",
+    }
+    assert kafka["authenticationRef"] == {"name": "site-broker"}
+    (name,) = re.findall(r"sum\((\w+)\{", prometheus["metadata"]["query"])
+    assert name in {family.name for family in HostMetrics().registry.collect()}
+    misspelt = json.loads(json.dumps(scaled).replace("maxReplicaCount", "maxReplicas"))
+    with pytest.raises(jsonschema.ValidationError, match="maxReplicas"):
+        jsonschema.validate(misspelt, scaled_object_schema)
 
 
 @pytest.mark.integration
