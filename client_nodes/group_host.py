@@ -459,10 +459,15 @@ def _brokers(config: Config) -> tuple[str, KafkaSettings]:
 
 
 def kafka_group(config: Config) -> Group:
-    """A member of the group of a site's hosts."""
+    """A member of the group of a site's hosts. Raises `SettingsError` where the brokers are too
+    old, and as the log does."""
+    from shoal.transports.kafka.exactly_once import (  # noqa: PLC0415 - groups only
+        check_transactions,
+    )
     from shoal.transports.kafka.group import GroupMember  # noqa: PLC0415 - groups only
 
     place, settings = _brokers(config)
+    check_transactions(place, settings)
     return GroupMember(place, settings, config.host.group, config.host.topic)
 
 

@@ -55,12 +55,12 @@ def replica(files: tuple[Path, ...], name: str, as_json: bool, verbose: bool) ->
     check_regions(files, configs)
     check_name(name)
     try:
-        from shoal.server_node.replicas.exactly_once import (  # noqa: PLC0415 - Kafka is an extra
-            check_transactions,
-        )
         from shoal.server_node.replicas.replica import (  # noqa: PLC0415 - Quix Streams is an extra
             kafka_settings,
             run_replica,
+        )
+        from shoal.transports.kafka.exactly_once import (  # noqa: PLC0415 - Kafka is an extra
+            check_transactions,
         )
     except ModuleNotFoundError as missing:
         if missing.name not in ("quixstreams", "confluent_kafka", "kafka"):
@@ -74,7 +74,7 @@ def replica(files: tuple[Path, ...], name: str, as_json: bool, verbose: bool) ->
     for statement in dict.fromkeys(config.resolved.mode.describe().text() for config in configs):
         log_event("privacy", statement=statement)
     log_settings = configs[0].log
-    check_transactions(log_settings, kafka_settings(log_settings))
+    check_transactions(parse_address(log_settings.address).location, kafka_settings(log_settings))
     regions: dict[str, Region] = {}
     models: list[RegionModel] = []
     with closing(open_log(log_settings)) as log:

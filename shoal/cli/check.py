@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -48,7 +48,8 @@ from shoal.privacy.base import Times
     "--log",
     "with_log",
     is_flag=True,
-    help="Read the newest snapshots in the log, and what state each model is in.",
+    help="Read the newest snapshots in the log, and what state each model is in; and the topic that"
+    " hosts of a group share.",
 )
 @click.option(
     "--changes",
@@ -94,9 +95,11 @@ def check(
     contract = config.resolved
     upstream = load_upstream(config)
     states = _states(config) if with_log else {}
+    group = _group(config, with_log)
     costs = _costs(contract, config.client, clients)
     if as_json:
         checked = _as_values(contract, upstream, costs)
+        checked["group"] = None if group is None else group._asdict()
         if with_log:
             checked["states"] = states
         checked |= config.as_json()
@@ -104,6 +107,8 @@ def check(
         return
     lines = _contract_lines(contract, everything)
     lines += _upstream_lines(upstream)
+    if group is not None:
+        lines.append(f"group       {group.name}  {_shared_by(group, with_log)}")
     lines += _setting_lines(config, file, everything)
     lines += description_lines(contract.mode.describe())
     lines += _cost_lines(costs)
@@ -180,6 +185,42 @@ def _states(config: Config) -> dict[str, str]:
     from shoal.cli.check_log import states_in_log  # noqa: PLC0415 - loads logs and messages
 
     return states_in_log(config)
+
+
+class SharedTopic(NamedTuple):
+    """The topic of readings that hosts of a group share."""
+
+    name: str
+    """the group"""
+    topic: str
+    partitions: int | None
+    """None where the topic is not there, or was not asked for"""
+
+
+def _group(config: Config, with_log: bool) -> SharedTopic | None:
+    host = config.host
+    if not host.group:
+        return None
+    partitions = None
+    if with_log:
+        from shoal.cli.check_log import partitions_of_site  # noqa: PLC0415 - loads logs
+
+        partitions = partitions_of_site(config)
+    return SharedTopic(host.group, host.topic, partitions)
+
+
+def _shared_by(group: SharedTopic, with_log: bool) -> str:
+    """How many hosts can share the topic."""
+    if not with_log:
+        return f"a host for each partition of {group.topic} at most; --log counts them"
+    if group.partitions is None:
+        return (
+            f"{group.topic} is not there: make it, with a partition for each host that you may ever"
+            " want, as a host would make it with one"
+        )
+    if group.partitions == 1:
+        return f"{group.topic} has 1 partition: 1 host at a time, and any other one waits"
+    return f"{group.topic} has {group.partitions} partitions: up to {group.partitions} hosts"
 
 
 def _range(feature: Feature) -> str:

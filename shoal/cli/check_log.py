@@ -5,15 +5,18 @@ from __future__ import annotations
 from contextlib import closing
 
 from shoal.config.changes import ContractChange, changed_text
+from shoal.config.extension_settings import parse_address, transport_part
 from shoal.config.resolved import ResolvedModel
 from shoal.config.settings import Config
-from shoal.errors import MessageRejected, SettingsError
+from shoal.errors import MessageRejected, SettingsError, TopicMissing
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.model_state import model_state
 from shoal.protocol.published_contract import CONTRACT_KEY, published_contracts
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.logs import open_federation_log
+from shoal.transports import open_log
 from shoal.transports.base import Record, latest
+from shoal.transports.kafka.settings import KafkaSettings
 
 
 def changes_in_log(config: Config) -> str:
@@ -45,6 +48,26 @@ def states_in_log(config: Config) -> dict[str, str]:
     for name, model in contract.models.items():
         states[name] = _state(model, newest.get(name.encode()))
     return states
+
+
+def partitions_of_site(config: Config) -> int | None:
+    """Partitions of the topic that the hosts of a group share; None where it is not there.
+
+    Raises `SettingsError` for brokers that are too old for a group, and as the log does.
+    """
+    from shoal.transports.kafka.exactly_once import (  # noqa: PLC0415 - Kafka is an extra
+        check_transactions,
+    )
+
+    transport, place = parse_address(config.host.address)
+    settings = transport_part(config.host, transport)
+    assert isinstance(settings, KafkaSettings), "HostSettings refuses other transports"
+    with closing(open_log(config.host)) as log:
+        check_transactions(place, settings)
+        try:
+            return len(log.bounds(config.host.topic))
+        except TopicMissing:
+            return None
 
 
 def _state(model: ResolvedModel, record: Record | None) -> str:

@@ -15,8 +15,10 @@ from typing import Any
 
 import msgpack
 import pytest
+from click.testing import CliRunner
 from kafka import KafkaAdminClient, KafkaProducer
 
+from shoal.cli.main import shoal
 from shoal.client_nodes import group_host, site_intake
 from shoal.client_nodes.bootstrap import open_client
 from shoal.client_nodes.group_host import GroupHost, changelog_topic
@@ -32,7 +34,7 @@ from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
 from shoal.transports import open_log
-from shoal.transports.base import Record, first_positions, latest, partition_of
+from shoal.transports.base import Record, TopicSettings, first_positions, latest, partition_of
 from shoal.transports.sqlite.log import SqliteLog
 from tests.federation_text import federation_text
 from tests.house.processes import Process, killed_on_exit, wait_until
@@ -402,3 +404,39 @@ def contents_of(config: Config) -> set[tuple[Any, ...]]:
         (update.client, update.model, update.sequence, contents(update))
         for update in all_updates(config)
     }
+
+
+def checked(folder: Path, *options: str) -> str:
+    """What `shoal check` prints of the federation there."""
+    result = CliRunner().invoke(shoal, ["check", str(folder / "federation.toml"), *options])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_a_check_says_how_many_hosts_can_share_the_topic(config: Config, tmp_path: Path) -> None:
+    topic = config.host.topic
+    assert f"group       {config.host.group}  a host for each partition of {topic} at most" in (
+        checked(tmp_path)
+    )
+    assert f"{topic} is not there: make it" in checked(tmp_path, "--log")
+    with closing(open_log(config.host)) as log:
+        log.ensure(topic, TopicSettings(partitions=PARTITIONS))
+    assert f"{topic} has {PARTITIONS} partitions: up to {PARTITIONS} hosts" in (
+        checked(tmp_path, "--log")
+    )
+    shown = json.loads(checked(tmp_path, "--log", "--json"))["group"]
+    assert shown == {"name": config.host.group, "topic": topic, "partitions": PARTITIONS}
+    assert json.loads(checked(tmp_path, "--json"))["group"]["partitions"] is None
+
+
+def test_a_host_and_a_check_refuse_brokers_that_are_too_old_for_a_group(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As if the newest Kafka were the first that verifies transactions.
+    monkeypatch.setattr("shoal.transports.kafka.exactly_once.RECORDS_VERIFIED", 10**6)
+    with closing(GroupHost(config)) as host, pytest.raises(SettingsError, match="are older than"):
+        host.step(1.0)
+    command = ["check", str(tmp_path / "federation.toml"), "--log"]
+    result = CliRunner().invoke(shoal, command)
+    assert result.exit_code != 0
+    assert "hosts with fixed numbers" in f"{result.output} {result.exception}"

@@ -1,15 +1,25 @@
-"""The check of the brokers' transactions at the start of a replica."""
+"""The check of the brokers' transactions at the start of a replica, and of a host of a group."""
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
-from shoal.config.settings import LogSettings
 from shoal.errors import SettingsError
 
 pytest.importorskip("kafka")
 
-from shoal.server_node.replicas.exactly_once import CONFIGS, check_transactions, weaknesses
+from kafka import KafkaAdminClient
+
+from shoal.transports.kafka.exactly_once import (
+    CONFIGS,
+    OFFSETS_VERIFIED,
+    RECORDS_VERIFIED,
+    check_transactions,
+    newest_metadata_version,
+    weaknesses,
+)
 from shoal.transports.kafka.settings import KafkaSettings
 
 SAFE = dict(zip(CONFIGS, ("true", "false", "2"), strict=True))
@@ -41,5 +51,22 @@ def test_what_is_weaker_than_it_could_be_is_said(
 
 
 def test_a_real_broker_is_read(kafka_bootstrap: str, caplog: pytest.LogCaptureFixture) -> None:
-    check_transactions(LogSettings(address=f"kafka://{kafka_bootstrap}"), KafkaSettings())
+    check_transactions(f"//{kafka_bootstrap}", KafkaSettings())
     assert not caplog.records
+
+
+def test_the_version_of_brokers_is_known_without_a_right(kafka_bootstrap: str) -> None:
+    with closing(KafkaAdminClient(bootstrap_servers=kafka_bootstrap)) as admin:
+        features = admin.describe_features()
+    assert newest_metadata_version(features) > OFFSETS_VERIFIED > RECORDS_VERIFIED
+    assert newest_metadata_version({"metadata.version": {"supported": (1, 11)}}) == 11
+    assert newest_metadata_version({}) == OFFSETS_VERIFIED
+
+
+def test_brokers_of_another_level_are_refused_before_any_right_is_asked_for(
+    kafka_bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As if the newest Kafka were the first that verifies: all that there are would be too old.
+    monkeypatch.setattr("shoal.transports.kafka.exactly_once.RECORDS_VERIFIED", 10**6)
+    with pytest.raises(SettingsError, match=r"older than Kafka 3\.6"):
+        check_transactions(f"//{kafka_bootstrap}", KafkaSettings())
