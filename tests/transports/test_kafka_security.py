@@ -3,8 +3,10 @@ with a reason."""
 
 from __future__ import annotations
 
+import logging
 import shlex
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +23,7 @@ from kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from deploy.kafka.broker import jars as kafka_jars
 from shoal.client_nodes.bootstrap import open_client
 from shoal.config.settings import LogSettings, load_config, log_settings
 from shoal.errors import LogError, LogUnavailable, SettingsError
@@ -143,6 +146,70 @@ def rules_on_the_page(federation: str) -> list[ACL]:
                 ACL(options["--allow-principal"], "*", operation, ACLPermissionType.ALLOW, pattern)
             )
     return rules
+
+
+def commands_of_quotas(bootstrap: str, admin_file: Path) -> list[list[str]]:
+    """The arguments of the commands of docs/how-to/security.md that are about quotas."""
+    admin = f"--bootstrap-server {bootstrap} --command-config {admin_file}"
+    lines = PAGE.read_text(encoding="utf-8").partition("\n## Quotas")[2].splitlines()
+    commands = [line for line in lines if line.strip().startswith("kafka-configs.sh")]
+    return [shlex.split(line.replace("$ADMIN", admin))[1:] for line in commands]
+
+
+def kafka_configs(arguments: Sequence[str]) -> str:
+    """What Kafka's own tool prints."""
+    words = ["java", "-cp", f"{kafka_jars()}/*", "kafka.admin.ConfigCommand", *arguments]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=WAIT_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_quotas_of_the_page_are_set_and_a_site_beyond_them_waits_and_loses_nothing(
+    broker: Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(log_of(broker, ADMIN, ADMIN_PASSWORD)) as log:
+        log.ensure("site-updates")
+        with closing(KafkaAdminClient(**log._topics._client_config)) as admin:
+            admin.alter_user_scram_credentials(
+                [UserScramCredentialUpsertion("mill", "SCRAM-SHA-512", SECRET)]
+            )
+            rights = (ACLOperation.WRITE, ACLOperation.READ)
+            admin.create_acls([allow("mill", "site-updates", right) for right in rights])
+    file = tmp_path / "admin.properties"
+    file.write_text(
+        "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-512\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
+        f'username="{ADMIN}" password="{ADMIN_PASSWORD}";\n'
+        f"ssl.truststore.type=PEM\nssl.truststore.location={broker.folder}/authority.crt\n",
+        encoding="utf-8",
+    )
+    set_quotas, describe = commands_of_quotas(broker.bootstrap, file)
+    kafka_configs(set_quotas)
+    shown = kafka_configs(describe)
+    for quota in set_quotas[-1].split(","):
+        name, _, rate = quota.partition("=")
+        assert f"{name}={float(rate)}" in shown
+    sent = [b"%d" % number * 1000 for number in range(400)]
+    few = [
+        word.replace("producer_byte_rate=1048576", "producer_byte_rate=50000")
+        for word in set_quotas
+    ]
+    assert few != set_quotas
+    kafka_configs(few)
+    with (
+        caplog.at_level(logging.WARNING, "kafka.net.connection"),
+        closing(log_of(broker, "mill", SECRET)) as log,
+    ):
+        for value in sent:
+            log.publish("site-updates", value)
+        log.flush(WAIT_S)
+        at = {0: 0}
+        read: list[bytes | None] = []
+        while len(read) < len(sent):
+            records, at = log.read("site-updates", at, timeout_s=WAIT_S)
+            read += [record.value for record in records]
+    assert read == sent
+    assert "throttled by broker" in caplog.text
 
 
 def test_a_client_and_a_server_with_the_rights_that_the_page_names_do_their_work(
