@@ -286,9 +286,11 @@ def test_what_was_unusual_in_the_time_shown_is_listed_once_it_is_asked_for(
     office.cells[hot, 2, NIGHT] = 0
     office.cells[hot, 2, HOT] = RATE
     _, *bins = office.messages()
-    names = HistoryNames(
-        *office.origin, ["attic", "cellar", "server"], [[HOT, "", "warm high"], [NIGHT, "", ""]]
-    )
+    clusters: list[list[int | str]] = [[HOT, "", "warm high"], [NIGHT, "", ""]]
+    clients = ["attic", "cellar", "server"]
+    # At night the readings of the first week were not told apart from others'.
+    since = [[NIGHT, OUTAGE.first - 23 * DAY_S]]
+    names = HistoryNames(*office.origin, clients, clusters, since)
     store = HistoryStore(resolve(CONTRACT), tmp_path / HISTORY_FILE)
     ended = OUTAGE.end + 5 * 3600
     fine = a_bin(ended - COARSE_S, {NIGHT: 90}, FINE_S)
@@ -313,6 +315,13 @@ def test_what_was_unusual_in_the_time_shown_is_listed_once_it_is_asked_for(
         # Of the bins of six hours that the day touches, 30 hours.
         said = "Büro <Süd>: cluster 3 (warm high), 10 %, expected 0 % of its readings; chance "
         assert first.startswith(said), first
+        apart = re.search(
+            r"those of (\d+) earlier times like it.* cluster 2 is told apart from others since .+,"
+            r" and compared with (\d+) times since then alone\.$",
+            tab.value_of(note),
+        )
+        assert apart is not None, tab.value_of(note)
+        assert 0 < int(apart[2]) < int(apart[1])
 
 
 def test_a_source_that_has_ended_is_no_fault(browser: Browser, tmp_path: Path) -> None:
