@@ -4,6 +4,8 @@ and stops."""
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,11 @@ import pytest
 
 from shoal.client_nodes import own_updates
 from shoal.client_nodes.own_updates import OwnUpdates
+from shoal.client_nodes.shared_files import SharedLog
 from shoal.config.resolved import resolve
 from shoal.errors import InvalidState, LogError, SettingsError
 from shoal.protocol.conflicts import AUTHOR_HEADER, PublishedDigests
+from shoal.transports.base import Positions, Record
 from shoal.transports.sqlite.log import SqliteLog
 from tests.client_nodes.site import Site, readings
 
@@ -184,3 +188,36 @@ def test_a_new_client_that_may_not_read_the_updates_is_refused_at_its_first_star
         new = OwnUpdates(log, resolve(forbidden.contract), "cellar", bytes(32), key_is_new=True)
         with pytest.raises(SettingsError, match="client cellar may not read"):
             new.check(PublishedDigests(), {})
+
+
+def test_clients_of_a_host_that_begin_at_different_places_read_the_log_once(
+    tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_updates, "READ_RECORDS", 10)
+    topic = site.contract.updates_topic
+    reads: list[int] = []
+    with closing(SqliteLog(tmp_path / "log.db")) as log:
+        log.ensure(topic)
+        for number in range(57):
+            log.publish(topic, b"update %d" % number)
+        log.flush()
+        read = log.read
+
+        def counted(
+            topic: str, at: Positions, limit: int = 500, timeout_s: float = 0.0
+        ) -> tuple[Sequence[Record], Positions]:
+            reads.append(at[0])
+            return read(topic, at, limit, timeout_s)
+
+        monkeypatch.setattr(log, "read", counted)
+        shared = SharedLog(log)
+        shared.begin()
+        seen: list[int] = []
+        for offset in (3, 8, 12, 27):
+            own = OwnUpdates(shared, resolve(site.contract), f"c{offset}", bytes(32))
+            own.restore({"seen": [[0, offset]]})
+            records = own._records({0: offset}, own.ends())
+            seen.append(len(list(records)))
+        shared.end()
+    assert seen == [54, 49, 45, 30], "all that is behind the place of each"
+    assert sorted(reads) == [3, 8, 10, 12, 20, 27, 30, 40, 50]
