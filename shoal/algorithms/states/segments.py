@@ -53,7 +53,7 @@ class Thresholds(NamedTuple):
     within segments: a ramp has 1, a sine 2.9, a random walk 1 to 4"""
     held_out: float
     """squared difference of the means of one half of the tiles of both sides, along the direction
-    in which those of the other half differ, in units of its sampling error"""
+    in which those of the other half differ, in units of its sampling error; 0: not asked"""
     abrupt: float
     """change within two tiles in units of its usual size; 0: not asked"""
     clear: float
@@ -249,15 +249,16 @@ def weakest_boundary(
     step = ((quarters[1:, 0] - quarters[:-1, -1]) * along).sum(axis=1)
     # With its sign: a step against the difference of the sides is no boundary between them.
     jump = np.sign(step) * step**2 / (usual + 1e-9)
-    # Each of many boundaries is less sure, being of short segments, but all of them together are as
-    # sure as a few: by the sum of their deviations over the root of their number.
-    held_out = thresholds.held_out * min(1.0, np.sqrt(FEW_BOUNDARIES / len(ways)))
     tests = [
         significance / thresholds.significance,
         separation / thresholds.separation,
         jump / thresholds.jump,
-        _held_out(segments, noise, weight) / held_out,
     ]
+    if thresholds.held_out:
+        # Each of many boundaries is less sure, being of short segments, but all of them together
+        # are as sure as a few: by the sum of their deviations over the root of their number.
+        asked = thresholds.held_out * min(1.0, np.sqrt(FEW_BOUNDARIES / len(ways)))
+        tests.append(_held_out(segments, noise, weight) / asked)
     if thresholds.abrupt:
         pairs = pairwise(segments)
         abrupt = np.array([tiles.abruptness(before, after) for before, after in pairs])

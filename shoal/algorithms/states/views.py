@@ -32,7 +32,7 @@ def _sureness(significance: float, held_out: float, clear: float) -> Sureness:
 
 
 DEFAULT: Final = _sureness(significance=6.0, held_out=27.0, clear=20.0)
-STRICT: Final = _sureness(significance=7.0, held_out=40.0, clear=28.0)
+STRICT: Final = _sureness(significance=7.0, held_out=33.0, clear=28.0)
 
 
 class View(NamedTuple):
