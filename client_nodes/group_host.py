@@ -468,7 +468,8 @@ def kafka_group(config: Config) -> Group:
 
     place, settings = _brokers(config)
     check_transactions(place, settings)
-    return GroupMember(place, settings, config.host.group, config.host.topic)
+    host = config.host
+    return GroupMember(place, settings, host.group, host.topic, host.member, host.session_s)
 
 
 def kafka_changelog(config: Config, partition: int) -> Changelog:

@@ -336,6 +336,20 @@ class HostSettings(Settings):
         "partitions of the topic: a client moves with its partition to another host, by the "
         "topic `<topic>.clients`. None: clients stay on their host",
     )
+    member: str = Field(
+        default="",
+        pattern=r"^[a-zA-Z0-9._-]{0,200}$",
+        description="name of this host in the group, another one for each: started again within "
+        "`session_s` it has its partitions again, and those of the others do not move meanwhile. "
+        "None: a host that stops gives its partitions up at once",
+    )
+    session_s: float = Field(
+        default=10.0,
+        ge=6,
+        le=1800,
+        description="seconds after which the partitions of a host of a group that is gone go to the"
+        " others",
+    )
     noise_key_file: FilePath | None = Field(
         default=None,
         description="file with the 32 secret bytes of the site from which the hosts of a group "
@@ -360,6 +374,8 @@ class HostSettings(Settings):
     @model_validator(mode="after")
     def _is_whole_group(self) -> Self:
         if not self.group:
+            if self.member:
+                raise ValueError("member names a host of a group: set group, or leave it out")
             return self
         if not self.client or not self.address.lower().startswith("kafka:"):
             raise ValueError(

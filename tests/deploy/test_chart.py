@@ -210,7 +210,7 @@ def test_hosts_of_a_group_have_one_noise_key_and_no_numbers(helm: str, tmp_path:
     )
     spec = stateful["spec"]["template"]["spec"]
     names = {variable["name"] for variable in spec["containers"][0]["env"]}
-    assert "SHOAL_HOST_NOISE_KEY_FILE" in names
+    assert {"SHOAL_HOST_NOISE_KEY_FILE", "SHOAL_HOST_MEMBER", "SHOAL_HOST_SESSION_S"} <= names
     assert not names & {"SHOAL_HOST_HOSTS", "SHOAL_HOST_NUMBER"}
     assert "site-key" in str(spec["volumes"])
 

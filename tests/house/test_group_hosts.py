@@ -303,6 +303,7 @@ def go_on_with_another_key(config: Config, folder: Path) -> None:
         ({"address": "sqlite:site.db"}, "on Kafka"),
         ({"hosts": 2}, "leave out hosts"),
         ({"noise_key_file": ""}, "name its file with noise_key_file"),
+        ({"group": "", "member": "host-0"}, "member names a host of a group"),
     ],
 )
 def test_a_section_by_which_clients_cannot_move_is_refused(

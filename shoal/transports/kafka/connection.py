@@ -189,6 +189,8 @@ _PERMANENT = {
     "IllegalSaslStateError": "the brokers do not expect a login on this port; check the port, or "
     'set sasl = "none"',
     "UnsupportedSaslMechanismError": "the brokers do not offer this login mechanism; check sasl",
+    "FencedInstanceIdError": "another process has joined the group as the same member; give each "
+    "host a member of its own in [host]",
     "WRONG_VERSION_NUMBER": "the brokers do not use TLS on this port; check the port and tls",
 }
 """text in the library's log, or name of its error, for failures that no later try can mend -> what
@@ -211,6 +213,7 @@ _PERMANENT_ERRORS = (
     errors.InvalidConfigurationError,
     errors.PolicyViolationError,
     errors.UnsupportedVersionError,
+    errors.FencedInstanceIdError,
 )
 
 # The library logs many warnings about single connections; what matters of them is in our errors.

@@ -72,13 +72,26 @@ class GroupMember:
     Raises as `KafkaLog` does.
     """
 
-    def __init__(self, place: str, settings: KafkaSettings, group: str, topic: str) -> None:
+    def __init__(
+        self,
+        place: str,
+        settings: KafkaSettings,
+        group: str,
+        topic: str,
+        member: str = "",
+        session_s: float = SESSION_S,
+    ) -> None:
+        """`member`: a name by which the group knows this member again, within `session_s` seconds
+        after it was closed or killed, and gives it its partitions without dividing them anew; with
+        "" it leaves the group when it is closed."""
         servers = servers_of(place)
         check_compression(settings)
         self._where = f"kafka://{','.join(servers)}"
         self._client_config = client_config(servers, settings)
         self._group = group
         self._topic = topic
+        self._member = member or None
+        self._session_s = session_s
         self._consumer: Any = None
         self._has_joined = False
         self._joining_s = JOINING_S
@@ -156,7 +169,8 @@ class GroupMember:
         return notes
 
     def close(self) -> None:
-        """Leave the group, whose other members get the partitions at once; never raises."""
+        """Leave the group, whose other members get the partitions at once, or after the session of
+        a member with a name; never raises."""
         consumer = self._consumer
         self._consumer = None
         if consumer is not None:
@@ -175,7 +189,8 @@ class GroupMember:
                 "allow_auto_create_topics": False,
                 # Partitions stay where they are, but for those of members that come and go.
                 "partition_assignment_strategy": [CooperativeStickyAssignor],
-                "session_timeout_ms": int(1000 * SESSION_S),
+                "session_timeout_ms": int(1000 * self._session_s),
+                "group_instance_id": self._member,
                 "heartbeat_interval_ms": int(1000 * HEARTBEAT_S),
                 "max_poll_interval_ms": int(1000 * STEP_S_MAX),
                 "metadata_max_age_ms": int(1000 * NEW_PARTITIONS_S),
