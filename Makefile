@@ -22,7 +22,7 @@ demo: $(VENV)/.demo ## cluster a real sensor stream on this machine, with a live
 
 # Kernels are compiled once, meanwhile: otherwise every process that needs them first would compile them for itself.
 # Long tests wait for processes more than they compute, so more workers than two cores gain time.
-test: $(VENV)/.dev ## in 30 to 45 minutes, by the processor: lint, check types, run all tests but those of `make integration`
+test: $(VENV)/.dev ## in 20 to 45 minutes, by the processor: lint, check types, run all tests but those of `make integration`
 	$(BIN)/shoal kernels & $(MAKE) --no-print-directory lint check-types; passed=$$?; wait; exit $$passed
 	SHOAL_TEST_FORM=compiled $(BIN)/pytest -n 5 --dist loadfile --no-loadscope-reorder -m "not integration" $(TESTS)
 

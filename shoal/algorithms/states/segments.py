@@ -257,8 +257,8 @@ def weakest_boundary(
     if thresholds.held_out:
         # Each of many boundaries is less sure, being of short segments, but all of them together
         # are as sure as a few: by the sum of their deviations over the root of their number.
-        asked = thresholds.held_out * min(1.0, np.sqrt(FEW_BOUNDARIES / len(ways)))
-        tests.append(_held_out(segments, noise, weight) / asked)
+        required = thresholds.held_out * min(1.0, np.sqrt(FEW_BOUNDARIES / len(ways)))
+        tests.append(_held_out(segments, noise, weight) / required)
     if thresholds.abrupt:
         pairs = pairwise(segments)
         abrupt = np.array([tiles.abruptness(before, after) for before, after in pairs])
