@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,9 @@ from shoal.protocol.readings import Reading
 
 POLL_S = 1.0
 HOSTS = 3
+LEAST_DEVIATIONS = 4.0
+"""standard deviations by which the number of devices of a partition may be below the mean: they are
+dealt by a hash of their names"""
 TURN_S = 90.0
 """longest time between two turns of the clients of a partition: they rest up to 60 s"""
 
@@ -135,7 +139,9 @@ def measure(folder: Path, devices: int, every: float, partitions: int) -> dict[s
         began = time.monotonic()
         _wait(hosts, lambda: hosts[-1].metrics().get("shoal_host_partitions", 0.0) > 0)
         figures["added_has_partitions_s"] = time.monotonic() - began
-        _wait(hosts, lambda: _goes_on(hosts, sent, devices))
+        mean = devices / partitions
+        share = max(0.0, mean - LEAST_DEVIATIONS * math.sqrt(mean))
+        _wait(hosts, lambda: _has_opened(hosts[-1], share) and _goes_on(hosts, sent, devices))
         figures["all_go_on_with_added_s"] = time.monotonic() - began
         peaks += [footprint_of(host.process.pid).peak_mib for host in hosts]
     figures["peak_mib"] = max(peaks)
@@ -187,6 +193,16 @@ def _goes_on(hosts: Sequence[MeasuredHost], sent: _Sent, devices: int) -> bool:
     clients = _sum(hosts, "shoal_host_clients", "open", label="state")
     few = max(TURN_S * devices / sent.every, 10.0)
     return sent.number >= devices and clients >= devices and _lag(hosts) <= few
+
+
+def _has_opened(host: MeasuredHost, share: float) -> bool:
+    """Whether a host has so many open clients for each of its partitions.
+
+    Until a host that loses a partition has ended its step it counts those clients as its own.
+    """
+    metrics = host.metrics()
+    opened = metrics.get('shoal_host_clients{state="open"}', 0.0)
+    return opened >= share * metrics.get("shoal_host_partitions", math.inf)
 
 
 def _lag(hosts: Sequence[MeasuredHost]) -> float:
