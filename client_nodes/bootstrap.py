@@ -63,7 +63,7 @@ class OfHost(NamedTuple):
     """gets what its ledger is charged, where that moves with it"""
     ledgers: LedgersFile | None = None
     """the file with the ledgers of all clients, where what they have here is a working copy, which
-    nobody reads after a power cut; None: each has a ledger of its own"""
+    is made anew after a power cut; None: each has a ledger of its own"""
 
 
 @contextmanager

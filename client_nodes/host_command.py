@@ -125,7 +125,7 @@ def host(
 def _host_of(config: Config) -> type[Host | GroupHost]:
     if not config.host.group:
         return Host
-    # Only a host of a group loads what its partitions move by.
+    # A host that is alone with its readings needs nothing of how partitions move.
     from shoal.client_nodes.group_host import GroupHost  # noqa: PLC0415 - groups only
 
     return GroupHost

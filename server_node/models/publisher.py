@@ -588,7 +588,7 @@ class ModelPublisher:
         now = _identities(view.cluster, lineage.of_number)
         before = np.full(len(now), NO_CLUSTER)
         if self.snapshot is None or not self.lineage.of_number:
-            # What was counted before any cluster was found says nothing of clusters.
+            # Readings counted before any cluster was found are of no cluster in the history.
             return regrouped(before, now, view.mass, None)
         numbers = self._algorithm.predict(self.snapshot.arrays, view.nodes)
         before = _identities(numbers, self.lineage.of_number)

@@ -203,7 +203,8 @@ def _group(config: Config, with_log: bool) -> SharedTopic | None:
         return None
     partitions = None
     if with_log:
-        from shoal.cli.check_log import partitions_of_site  # noqa: PLC0415 - loads logs
+        # It loads the transports, and `shoal check` of a file alone is to answer at once.
+        from shoal.cli.check_log import partitions_of_site  # noqa: PLC0415 - with --log only
 
         partitions = partitions_of_site(config)
     return SharedTopic(host.group, host.topic, partitions)

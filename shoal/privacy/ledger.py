@@ -802,7 +802,7 @@ class LedgersFile:
     """One file with the ledgers of many clients of a host, each of which is alone with its
     readings, so that its account is its whole ledger.
 
-    A working copy, which one process has to itself, and which nobody reads after a power cut: no
+    A working copy, which one process has to itself, and which is made anew after a power cut: no
     charge waits for the disk. It raises as `Ledger` does.
     """
 

@@ -119,7 +119,7 @@ class SiteReadings:
         """`retain_bytes`: bytes of the newest readings that are kept of each client.
 
         `identity_of`: 16 bytes for a client that is new, by default random; `identity`: of a new
-        file, by default random. `is_copy`: whether it is a working copy, which nobody reads after
+        file, by default random. `is_copy`: whether it is a working copy, which is made anew after
         a power cut. `read_only`: for a command, which changes no file. Raises `SettingsError` for
         a file that this user may not write.
         """

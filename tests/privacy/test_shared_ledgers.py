@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -136,8 +137,9 @@ def test_a_charge_that_failed_is_not_noted(ledgers: LedgersFile) -> None:
     ledger = opened(ledgers, note=keep(moved))
     moved.clear()
     first = Release("tree", 0, b"p" * 32, b"c" * 32, 10, 0.5)
-    # The file cannot have such a value; the first row was written by then.
-    broken = first._replace(number=1, plan=object())  # type: ignore[arg-type]  # so it fails
+    # SQLite has no form for such a value; the first row was written by then.
+    no_value: Any = object()
+    broken = first._replace(number=1, plan=no_value)
     with pytest.raises(sqlite3.ProgrammingError):
         ledger.charge([first, broken], 1.0)
     assert not moved

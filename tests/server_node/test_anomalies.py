@@ -252,7 +252,7 @@ def with_times(office: Office, apart_since: list[list[int]]) -> Bins:
 
 def test_a_state_is_compared_with_spans_since_it_is_told_apart_alone() -> None:
     office = outage()
-    # What was counted in the first two weeks says nothing of who was where.
+    # In the first two weeks each reading is counted to all three states alike.
     mixed = office.starts < MONDAY + 14 * DAY_S + 3600
     office.cells[mixed] = office.cells[mixed].sum(axis=1, keepdims=True) // 3
     span = day_of(OUTAGE)

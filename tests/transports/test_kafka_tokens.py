@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -257,3 +259,15 @@ def test_all_connections_of_a_process_share_the_tokens_of_the_same_settings(
         scoped = settings.model_copy(update={"oauth_scope": "kafka"})
         assert token_source(scoped).token() != first
         assert [form.get("scope") for form in endpoint.forms] == [None, "kafka"]
+
+
+def test_a_process_with_another_login_loads_no_http_client() -> None:
+    # A client of the edge is to stay small.
+    loaded = subprocess.run(
+        [sys.executable, "-c", "import sys, shoal.transports.kafka.log; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    assert "kafka" in loaded
+    assert not {"shoal.transports.kafka.tokens", "urllib.request"} & set(loaded)

@@ -103,7 +103,7 @@ class TokenEndpoint:
         """See `TokenSource.token`. While the endpoint is away, a token serves to its end."""
         with self._lock:
             now = self._clock()
-            # A clock that was set back says nothing about the end of a token.
+            # After the clock was set back, when a token ends is not known.
             is_valid = self._from <= now < self._until
             if is_valid and now < self._from + KEPT_SHARE * (self._until - self._from):
                 return self._token, self._until
