@@ -90,6 +90,15 @@ def test_of_too_many_places_each_is_added_to_the_nearest_that_is_kept() -> None:
     ]
 
 
+def test_the_places_that_are_kept_are_the_farthest_by_euclidean_distance() -> None:
+    counted = CountedPlaces(2, 4)
+    # The differences of the last one add up to less than those of the one before.
+    place = np.array([[0.0, 0.0], [0.1, 0.0], [0.0, 0.1], [0.3, 0.3], [0.5, 0.0]])
+    counted.add([(place, np.array([9, 1, 2, 3, 4]))])
+    assert counted.place.tolist() == [[0.0, 0.0], [0.5, 0.0]]
+    assert counted.readings.tolist() == [12, 7]
+
+
 @pytest.mark.parametrize(
     "won",
     [

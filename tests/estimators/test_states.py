@@ -11,6 +11,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 import shoal
+from benchmarks.states import heartbeats
 from benchmarks.states_streams import autoregressive, dwells, levels
 from shoal.algorithms.states.returns import comes_regularly, is_cycle
 from shoal.algorithms.states.segments import Tiles, weakest_boundary
@@ -251,6 +252,9 @@ def test_peaks_that_come_late_or_are_missed_are_parts_of_a_cycle_and_states_are_
     for seed in range(10):
         assert not comes_regularly(dwells(np.random.default_rng(seed), 4_000, 2, 50), 400)
     assert not comes_regularly(np.zeros(100, dtype=np.int64), 400)
+    # Of one column, whose peaks and rests would else be two states that return.
+    late = heartbeats(np.random.default_rng([6, 1, 5_000]), 5_000)
+    assert shoal.States().fit(late[:, None]).n_states_ == 1
 
 
 def changing(seed: int, n: int = 3_000) -> Floats:

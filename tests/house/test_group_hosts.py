@@ -283,6 +283,21 @@ def test_a_host_that_stands_still_is_replaced_and_no_reading_is_lost_or_released
         go_on(of_host(config, "third"))
 
 
+def test_a_host_joins_under_the_name_and_with_the_session_of_its_settings(
+    config: Config,
+) -> None:
+    host = config.host.model_copy(update={"member": "host-0", "session_s": 42.0})
+    named = config.model_copy(update={"host": host})
+    with (
+        closing(group_host.kafka_group(named)) as member,
+        closing(KafkaAdminClient(bootstrap_servers=bootstrap_of(config))) as admin,
+    ):
+        wait_until(lambda: member.assigned(0.1) is not None)
+        (described,) = admin.describe_groups([host.group])[host.group]["members"]
+        assert described["group_instance_id"] == "host-0"
+        assert member._connected().config["session_timeout_ms"] == 42_000
+
+
 def bootstrap_of(config: Config) -> str:
     return config.host.address.removeprefix("kafka://")
 

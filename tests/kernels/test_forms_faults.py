@@ -18,7 +18,7 @@ from shoal.client_nodes.client_command import client
 from shoal.errors import ShoalError
 from shoal.kernels import forms
 from shoal.kernels.compiled import CompiledKernels, numpy_loops
-from shoal.kernels.forms import AUTO, COMPILED, ROWS_BEFORE_LOADING, Forms
+from shoal.kernels.forms import AUTO, COMPILED, NUMPY, ROWS_BEFORE_LOADING, VARIABLE, Forms
 from shoal.runtime import service
 from shoal.server_node.server_command import server
 from tests.house.counting_federation import create
@@ -143,6 +143,26 @@ def test_a_node_that_computes_with_numpy_because_of_a_fault_logs_it(
         if record.getMessage().startswith("kernels_not_compiled")
     )
     assert record.levelno == logging.WARNING
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "chosen"),
+    [(client, ["--name", "attic", "--no-wait"], NUMPY), (server, ["--no-page"], AUTO)],
+)
+def test_only_a_process_that_is_to_stay_small_chooses_numpy_by_itself(
+    command: click.Command,
+    options: list[str],
+    chosen: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    choice = Forms()
+    monkeypatch.setattr(service, "PROCESS", choice)
+    file = create(tmp_path, 10, clients=("attic",))
+    ended = CliRunner().invoke(command, ["--config", str(file), "--until-idle", "0", *options])
+    assert ended.exit_code == 0, ended.output
+    assert choice.choice == chosen
 
 
 def test_the_loops_are_those_that_numpy_calls() -> None:
