@@ -182,7 +182,9 @@ def test_every_command_has_a_help_text_with_exit_codes(command: str) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.startswith(f"Usage: shoal {command}")
     assert EXIT_CODES in " ".join(result.stdout.split())
-    assert CliRunner().invoke(group, [command, "-h"], prog_name="shoal").stdout == result.stdout
+    short = CliRunner().invoke(group, [command, "-h"], prog_name="shoal")
+    assert (short.exit_code, short.stderr) == (0, ""), repr(short.exception)
+    assert short.stdout == result.stdout
 
 
 def test_the_exit_codes_of_the_errors_are_those_in_the_help() -> None:
