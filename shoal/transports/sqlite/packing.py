@@ -97,10 +97,16 @@ def packed(rows: Sequence[Row]) -> Row | None:
     return Row(newest_ms, size, None, None, msgpack.packb(compressed), records)
 
 
+def is_packed(row: Row) -> bool:
+    """Whether a row has the form of a packed one: the value of a row of a batch is an array."""
+    is_batch = row.batch_records is not None
+    return is_batch and isinstance(row.value, bytes) and row.value[:1] in _BYTES
+
+
 def unpacked(row: Row) -> list[Row] | None:
     """The rows of a packed one; None for any other row, and for one that no log writes."""
-    # Two bytes tell most rows apart: their values are arrays or maps.
-    if row.batch_records is None or not isinstance(row.value, bytes) or row.value[:1] not in _BYTES:
+    # The form tells most rows apart before anything is decoded.
+    if not is_packed(row) or row.value is None:
         return None
     try:
         contents = _decompressed(msgpack.unpackb(row.value))

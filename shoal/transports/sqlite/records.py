@@ -48,6 +48,7 @@ from shoal.transports.sqlite.packing import (
     PACKED_ROWS,
     Row,
     groups,
+    is_packed,
     packed,
     unpacked,
 )
@@ -720,6 +721,9 @@ def _loose_rows(
     loose = []
     for offset, *values, checksum in newest:
         row = Row(*values)
+        if is_packed(row):
+            # The number of loose rows was too large: a packed row inside another is not read.
+            break
         written = row_checksum(offset, *row)
         if written is None or written != checksum or not _is_packable(row):
             return []
