@@ -282,12 +282,12 @@ def delimiter_of(lines: Sequence[str]) -> str:
     if not lines:
         return ","
     try:
-        best = _best_delimiter(lines)
-        if _agreement(lines, best)[0] >= ROWS_AGREE * len(lines):
+        best, alike = _best_delimiter(lines)
+        if alike >= ROWS_AGREE * len(lines):
             return best
         # The header may have another number of cells than all rows.
-        of_rows = _best_delimiter(lines[1:])
-        if _agreement(lines[1:], of_rows)[0] >= ROWS_AGREE * len(lines):
+        of_rows, alike = _best_delimiter(lines[1:])
+        if alike >= ROWS_AGREE * len(lines):
             return of_rows
         return SPACE if _are_spaced(lines) else best
     except csv.Error:
@@ -296,11 +296,15 @@ def delimiter_of(lines: Sequence[str]) -> str:
         return max(DELIMITERS, key=bare.count)
 
 
-def _best_delimiter(lines: Sequence[str]) -> str:
-    return max(
-        DELIMITERS,
-        key=lambda sign: (*_agreement(lines, sign), _measured_cells(lines[:LINES_ALIKE], sign)),
-    )
+def _best_delimiter(lines: Sequence[str]) -> tuple[str, int]:
+    """The delimiter by which most rows are as wide as the first, and how many are."""
+    agreements = {sign: _agreement(lines, sign) for sign in DELIMITERS}
+    best = max(agreements.values())
+    equals = [sign for sign in DELIMITERS if agreements[sign] == best]
+    # Nearly always there is one, and no cell has to be looked at.
+    if len(equals) > 1:
+        equals.sort(key=lambda sign: -_measured_cells(lines[:LINES_ALIKE], sign))
+    return equals[0], best[0]
 
 
 LINES_ALIKE = 20
@@ -342,13 +346,15 @@ def _agreement(lines: Sequence[str], delimiter: str) -> tuple[int, int]:
 
     In this order: a comma within texts splits few rows alike.
     """
-    widths = [len(row) for row in csv.reader(lines, delimiter=delimiter) if row]
-    if not widths:
+    rows = (row for row in csv.reader(lines, delimiter=delimiter) if row)
+    first = next(rows, None)
+    if first is None:
         return 0, 0
-    # Under a sign that does not occur all rows have one cell, and so agree.
-    if widths[0] == 1:
+    # Under a sign that does not occur all rows have one cell, and so agree: no other is read.
+    if len(first) == 1:
         return 0, 1
-    return widths.count(widths[0]), widths[0]
+    width = len(first)
+    return 1 + sum(len(row) == width for row in rows), width
 
 
 def preamble_of(lines: Sequence[str]) -> int:

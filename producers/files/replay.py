@@ -15,7 +15,6 @@ import numpy as np
 
 from shoal.errors import InvalidData, SettingsError, ShoalError
 from shoal.producers.files.csv_table import CsvTable
-from shoal.producers.files.dialect import DialectOptions
 from shoal.producers.files.form import AS_FOUND, FileForm
 from shoal.producers.files.parsing import text_of, user_of
 from shoal.producers.files.rows import NumberRows, Row, Rows, others_of, values_in
@@ -138,10 +137,12 @@ class Replay:
         It depends on paths and first rows: a file that grew is the same, a new one is not.
         """
         form = self._form
-        heads = tuple(
-            (str(table.path.resolve()), table.columns, _first_row(table.path, form.dialect))
-            for table in self._tables
-        )
+        # They are read once more when it is their turn.
+        with self._faults_forgotten():
+            heads = tuple(
+                (str(table.path.resolve()), table.columns, _first_row(table))
+                for table in self._tables
+            )
         order = self._seed if self._shuffle else None
         # Where the counts decide about the split, other counts make another source.
         counts = tuple(sorted(self._counts.items()))
@@ -526,8 +527,7 @@ class Span:
         return covered * self.rows / (self.rows - 1)
 
 
-def _first_row(path: Path, dialect: DialectOptions) -> str:
-    table = open_table(path, Counter(), dialect)
+def _first_row(table: Table) -> str:
     # Of columns with the same name no cells can be read.
     if len(set(table.columns)) < len(table.columns):
         return repr(None)

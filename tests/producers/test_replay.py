@@ -289,6 +289,24 @@ def test_a_file_that_grew_is_the_same_source_and_one_that_was_replaced_is_not(
     assert replay(path).identity != before
 
 
+def test_a_column_that_is_not_read_needs_no_decimal_sign_for_its_file_to_be_known(
+    tmp_path: Path,
+) -> None:
+    # 1,100 alone may be a number of four digits or one with three decimals.
+    path = csv_of(tmp_path / "a.csv", [(n, f'"1,{100 + n}"') for n in range(5)], header="a,price")
+    source = Replay([path], Columns(("a",)), split_of("round-robin", 1, 0))
+    assert source.identity
+    assert len(all_of(source)) == 5
+
+
+def test_a_broken_first_row_is_counted_once_though_its_file_is_known_by_it(tmp_path: Path) -> None:
+    path = csv_of(tmp_path / "a.csv", [("1", "2", "3", "x", "one more"), *plain_rows(3)])
+    source = replay(path)
+    assert source.identity == replay(path).identity
+    assert len(all_of(source)) == 4
+    assert source.faults == {"ragged": 1}
+
+
 def test_where_the_number_of_rows_decides_a_file_that_grew_is_another_source(
     tmp_path: Path,
 ) -> None:
