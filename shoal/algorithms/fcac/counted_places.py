@@ -14,11 +14,17 @@ from typing import Annotated, Final
 import numpy as np
 
 from shoal.kernels.arrays import AnyInts, Floats, Ints
-from shoal.kernels.distance import nearest_centres, squared_to
+from shoal.kernels.distance import column_sums, nearest_centres, squared_to
 from shoal.saved_state import FloatArray, IntArray, Number, SavedState, require, state_type
 
 PLACES_MAX: Final = 256
 """places that are kept; of more, half as many are made"""
+NEARER_MAX: Final = 4.0 * (1.0 + 1e-9)
+"""squared distance between two kept places, over that of a place from the one, from which it is no
+nearer to the other; more than 4 by what rounding can change"""
+SCREENED_FROM: Final = 1 << 14
+"""coordinates of all places from which it saves time to find out which may be nearer: those of many
+clients that are merged at once"""
 RECENT_READINGS: Final = 500.0
 """readings by which what counts as recent has faded to 1/e"""
 
@@ -88,13 +94,24 @@ class CountedPlaces:
         # A feature a row: differences of all places are then few operations on long rows.
         columns = np.ascontiguousarray(self.place.T)
         kept = [int(self.readings.argmax())]
-        distance = _squared_from(columns, kept[0])
+        distance = _squared_from(columns, self.place[kept[0]])
         nearest = np.zeros(len(self.place), dtype=np.int64)
+        everywhere = np.arange(len(self.place))
         while len(kept) < self._places_max // 2:
             farthest = int(distance.argmax())
-            from_it = _squared_from(columns, farthest)
-            nearest[from_it < distance] = len(kept)
-            distance = np.minimum(distance, from_it)
+            candidates = everywhere
+            compared = columns
+            # A place that is at most half as far from its nearest one as that is from the new one
+            # is no nearer to the new one (triangle inequality): most distances are not computed.
+            if columns.size >= SCREENED_FROM:
+                from_kept = _squared_from(columns.take(kept, axis=1), self.place[farthest])
+                candidates = np.flatnonzero(from_kept[nearest] < NEARER_MAX * distance)
+                compared = columns.take(candidates, axis=1)
+            from_it = _squared_from(compared, self.place[farthest])
+            is_nearer = from_it < distance[candidates]
+            nearer = candidates[is_nearer]
+            nearest[nearer] = len(kept)
+            distance[nearer] = from_it[is_nearer]
             kept.append(farthest)
             # All places are among those that are kept, some of them more than once.
             if distance[farthest] == distance.max():
@@ -124,8 +141,9 @@ class CountedPlaces:
         self._near = saved.near
 
 
-def _squared_from(columns: Floats, position: int) -> Floats:
-    """(n,) squared distance of each place from the one at `position`; `columns`: (d, n)."""
-    gaps = columns - columns[:, position : position + 1]
-    squared: Floats = np.square(gaps).sum(axis=0)
-    return squared
+def _squared_from(columns: Floats, place: Floats) -> Floats:
+    """columns (d, n), place (d,) -> (n,) squared distance of each column from the place, summed
+    feature by feature: `columns` are in the order of C."""
+    gaps = columns - place[:, None]
+    np.multiply(gaps, gaps, out=gaps)
+    return column_sums(gaps)

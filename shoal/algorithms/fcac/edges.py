@@ -233,16 +233,25 @@ class Origins:
         ):
             if position == len(self._inputs):
                 self._inputs.append({})
-            self._add(position, client, 1)
+            inputs = self._inputs[position]
+            # Mostly the node has had inputs of this client; the call takes longer than to count.
+            if client in inputs:
+                inputs[client] += 1
+            else:
+                self._add(position, client, 1)
         made = len(self._inputs) - len(ids_before)
-        # Most often none was removed, and to look each id up takes longer than all the rest.
+        # Most often none was removed.
         if len(ids) < len(self._inputs):
             # A new node's id is the next one after that of the last node.
             first = 0
             if len(ids_before):
                 first = ids_before[-1] + 1
             ids_with_new = np.concatenate([ids_before, np.arange(first, first + made)])
-            self.keep(np.isin(ids_with_new, ids))
+            # Ids ascend, and those that are left are some of these: to look them up in their order
+            # takes a tenth of the time of `isin`.
+            stays = np.zeros(len(ids_with_new), dtype=np.bool_)
+            stays[ids_with_new.searchsorted(ids)] = True
+            self.keep(stays)
 
     def _add(self, position: int, client: str, number: int) -> None:
         inputs = self._inputs[position]
