@@ -15,7 +15,7 @@ from typing import Annotated, Final
 import numpy as np
 
 from shoal.client_nodes.intake import TimeSpan
-from shoal.kernels.arrays import Floats
+from shoal.kernels.arrays import Floats, Indices
 from shoal.saved_state import FloatArray, SavedState, require, state_type
 from shoal.telemetry.events import log_event
 
@@ -65,11 +65,13 @@ class ReadingTimes:
         known = np.array([time for time in times if time is not None], dtype=np.float64)
         if not len(known):
             return
-        singles = np.ones((len(known), 3))
-        singles[:, :2] = known[:, None]
-        groups = np.concatenate([self._groups, singles])
-        groups = groups[np.argsort(groups[:, 0], kind="stable")]
-        self._groups = _joined(groups, self._width_power)
+        groups = _grouped(known, self._width_power)
+        # Nearly every update has all its times in one call.
+        if len(self._groups):
+            groups = np.concatenate([self._groups, groups])
+            groups = groups[np.argsort(groups[:, 0], kind="stable")]
+            groups = _joined(groups, self._width_power)
+        self._groups = groups
         while len(self._groups) > GROUPS_MAX:
             self._width_power += 1
             self._groups = _joined(self._groups, self._width_power)
@@ -128,7 +130,8 @@ def log_left_out(times: ReadingTimes) -> None:
 
 def _within_fences(groups: Floats) -> Floats:
     """Groups (n, 3) -> those (m, 3) of which one end at least lies within the outer fences."""
-    if not len(groups):
+    # A single group has both quartiles.
+    if len(groups) <= 1:
         return groups
     reached = np.cumsum(groups[:, 2])
     # The far ends of the groups with the quartiles, so that the fences are never too near.
@@ -139,13 +142,31 @@ def _within_fences(groups: Floats) -> Floats:
     return within
 
 
-def _joined(groups: Floats, width_power: int) -> Floats:
-    """Groups (n, 3), ascending, with those in one interval of this width put together."""
+def _grouped(times: Floats, width_power: int) -> Floats:
+    """Times (n,), one at least, in any order -> groups (k, 3), ascending."""
+    ascending = np.sort(times, kind="stable")
+    starts = _starts(ascending, width_power)
+    ends = np.append(starts[1:], len(ascending))
+    groups = np.empty((len(starts), 3))
+    groups[:, 0] = ascending[starts]
+    groups[:, 1] = ascending[ends - 1]
+    groups[:, 2] = ends - starts
+    return groups
+
+
+def _starts(oldest: Floats, width_power: int) -> Indices:
+    """Where intervals of this width begin among ascending times (n,)."""
     # Widths are powers of 2 and intervals begin at their multiples: each lies within one interval
     # of the next width, so that the groups are the same in whatever batches the times come.
-    number = np.floor(groups[:, 0] / math.ldexp(1.0, width_power))
-    begins = np.append(True, number[1:] != number[:-1])
-    starts = np.flatnonzero(begins)
+    interval = np.floor(oldest / math.ldexp(1.0, width_power))
+    begins = np.ones(len(interval), dtype=np.bool_)
+    begins[1:] = interval[1:] != interval[:-1]
+    return np.flatnonzero(begins)
+
+
+def _joined(groups: Floats, width_power: int) -> Floats:
+    """Groups (n, 3), ascending, with those in one interval of this width put together."""
+    starts = _starts(groups[:, 0], width_power)
     joined = np.empty((len(starts), 3))
     joined[:, 0] = groups[starts, 0]
     joined[:, 1] = np.maximum.reduceat(groups[:, 1], starts)
