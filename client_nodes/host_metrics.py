@@ -29,8 +29,8 @@ class HostMetrics:
         self._client_names = client_names or {}
         self.registry = CollectorRegistry()
         self._results = READING_RESULTS if on_site else ("read",)
-        self._counted: dict[tuple[str, str], int] = {}
-        """(client, name of a total) -> how much of it is counted"""
+        self._counted: dict[str, Mapping[str, int]] = {}
+        """client -> its totals, as far as they are counted"""
         self.clients = Gauge(
             "shoal_host_clients",
             "Clients of a host by state: open, away (silent, and closed until their next reading),"
@@ -104,16 +104,13 @@ class HostMetrics:
     ) -> None:
         """Show the state after a step. `lags`: of each client; None: those of before."""
         states = {"open": 0, "away": 0, "waiting": 0, "left_out": 0, "refused": refused}
+        new = dict.fromkeys((*self._results, "updates"), 0)
         for client in clients.values():
-            if client.failure is not None:
-                states["left_out"] += 1
-            elif client.is_open:
-                states["open"] += 1
-            elif client.is_away:
-                states["away"] += 1
-            else:
-                states["waiting"] += 1
-            self._count(client)
+            states[_state_of(client)] += 1
+            self._count(client, new)
+        for result in self._results:
+            self.readings.labels(result=result).inc(new[result])
+        self.updates.inc(new["updates"])
         for state, number in states.items():
             self.clients.labels(state=state).set(number)
         if lags is None:
@@ -149,16 +146,27 @@ class HostMetrics:
             self._moved_counted[change] = moved.get(change, 0)
         self.takeover_seconds.set(takeover_s)
 
-    def _count(self, client: HostedClient) -> None:
-        if client.totals_before is None:
+    def _count(self, client: HostedClient, new: dict[str, int]) -> None:
+        """Add to `new`, of each total, what this client has that was not counted yet."""
+        totals = client.totals
+        counted = self._counted.get(client.name, client.totals_before)
+        # Most of thousands of clients have made no step since: a step makes new totals.
+        if counted is None or counted is totals:
             return
-        for result in self._results:
-            self.readings.labels(result=result).inc(self._new(client, result))
-        self.updates.inc(self._new(client, "updates"))
+        reached: Mapping[str, int] = totals
+        for name in new:
+            increase = totals[name] - counted[name]
+            new[name] += max(0, increase)
+            if increase < 0:
+                # A client that was opened again reads what it had not stored once more: that counts
+                # once.
+                reached = {name: max(totals[name], counted[name]) for name in totals}
+        self._counted[client.name] = reached
 
-    def _new(self, client: HostedClient, name: str) -> int:
-        # A client that was opened again reads what it had not stored once more: that counts once.
-        before = (client.totals_before or {})[name]
-        counted = self._counted.get((client.name, name), before)
-        self._counted[client.name, name] = max(counted, client.totals[name])
-        return max(0, client.totals[name] - counted)
+
+def _state_of(client: HostedClient) -> str:
+    if client.failure is not None:
+        return "left_out"
+    if client.is_open:
+        return "open"
+    return "away" if client.is_away else "waiting"

@@ -18,7 +18,7 @@ from shoal.errors import ContractMissing, LogError, ShoalError
 from shoal.protocol.reading_faults import Rejected
 from shoal.runtime.client_folders import client_text
 from shoal.runtime.service import RETRY_FIRST_S, RETRY_MAX_S, resumed
-from shoal.telemetry.events import events_of_client, log_event
+from shoal.telemetry.events import EventsOfClient, log_event
 from shoal.transports.base import Log
 
 
@@ -66,6 +66,9 @@ class HostedClient:
         """time at which it is opened though no reading has come while it is put away"""
         self._note_of: Callable[[str], Asleep | None] | None = note_of
         """None once it was asked"""
+        self._has_stepped = False
+        """whether the newest step was one of the client, after which `publish` has something to do
+        """
         self._retry_s = RETRY_FIRST_S
         self._retry_at = -math.inf
 
@@ -95,7 +98,13 @@ class HostedClient:
 
         False where clients do not share a file of readings: a log elsewhere takes long to say.
         """
-        return self._of_host is not None and self.lag_records() > 0
+        if self._node is None or self._of_host is None:
+            return False
+        try:
+            return self._node.has_come()
+        except ShoalError:
+            # The next step meets it as well, and says so.
+            return False
 
     def step(self) -> bool:
         """One step of the client, which reads a batch at most; True if it did something.
@@ -109,6 +118,9 @@ class HostedClient:
             return False
         self._arrivals = None
         self._wakes_at = math.inf
+        self._has_stepped = False
+        if self._is_idle():
+            return False
         if self._node is None:
             # Before it is opened: what it logs then is of this client, too.
             self._text = client_text(self._config.client.folder, self.name)
@@ -125,7 +137,7 @@ class HostedClient:
     def publish(self) -> None:
         """Publish what the newest step has stored. Raises nothing that `ClientNode` raises on
         purpose."""
-        if self._node is None:
+        if self._node is None or not self._has_stepped:
             return
         with self._own_events():
             try:
@@ -139,6 +151,7 @@ class HostedClient:
         that `ClientNode` raises on purpose."""
         if self._node is None:
             return
+        self._has_stepped = True
         with self._own_events():
             try:
                 self._node.store_unstored()
@@ -183,6 +196,17 @@ class HostedClient:
             if arrivals.end == end:
                 self._arrivals = arrivals
                 log_event("client_put_away", logging.DEBUG, readings=read)
+
+    def _is_idle(self) -> bool:
+        """Whether a step would do nothing; False where it does not know, as after an error, which
+        the step meets again."""
+        # A log of the client's own is asked by its step: to ask it twice takes longer.
+        if self._node is None or self._of_host is None:
+            return False
+        try:
+            return self._node.is_idle()
+        except ShoalError:
+            return False
 
     @property
     def _is_asleep(self) -> bool:
@@ -261,10 +285,11 @@ class HostedClient:
 
     def _own_events(self) -> AbstractContextManager[None]:
         """All events within are of this client."""
-        return events_of_client(self.name, self._text)
+        return EventsOfClient(self.name, self._text)
 
     def _stepped(self) -> bool:
         opens = self._node is None
+        self._has_stepped = True
         if self._node is None:
             if self._active_at is None:
                 self._active_at = self._stored_at()

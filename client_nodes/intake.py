@@ -15,7 +15,7 @@ from shoal.kernels.arrays import Bools, Floats
 from shoal.privacy.base import Times
 from shoal.protocol.messages import envelope_headers
 from shoal.protocol.reading_faults import Fault, Reason, fault_of
-from shoal.protocol.readings import Reading, stored_times, user_of
+from shoal.protocol.readings import DecodedReadings, Reading, stored_times, user_of
 from shoal.protocol.topics import READINGS, REJECTED
 from shoal.runtime.checkpoint import pairs_of, positions_of
 from shoal.saved_state import FloatArray, SavedState, state_type
@@ -189,11 +189,16 @@ class Intake:
             limit = min(self._settings.batch_readings_max, READINGS_READ_MAX)
         records = self._wait_for_records(timeout_s, interrupt, limit)
         self.found_none = not records
-        lost = self._lost
-        self._lost = 0
+        batch = self._decoded(records)
+        if self._lost:
+            batch = batch._replace(lost=self._lost)
+            self._lost = 0
+        return batch
+
+    def _decoded(self, records: Sequence[Record]) -> Batch:
         # First, as it is every step of an idle client, and of one that answers rounds.
         if not records:
-            return no_batch(self._width)._replace(lost=lost)
+            return no_batch(self._width)
         batch = decode_batch(records, self._width, self._settings.ahead_s, self._gaps)
         batch = batch._replace(
             public_times=public_times(records, batch, self._times, self._settings.ahead_s)
@@ -204,7 +209,7 @@ class Intake:
             batch = with_users(batch, records)
         elif self._settings.drop_repeats:
             batch = self._without_repeats(batch, records)
-        return batch._replace(lost=lost)
+        return batch
 
     def _wait_for_records(
         self, timeout_s: float, interrupt: Callable[[], bool] | None, limit: int
@@ -275,6 +280,12 @@ class Intake:
                 del self.recent_times[next(iter(self.recent_times))]
         return _reject(batch, records, [bool(seen[number]) for number in batch.numbers], "repeat")
 
+    def has_come(self) -> bool:
+        """Whether the log ends elsewhere than where the newest read has ended. Raises as the log
+        does."""
+        ends = self._readings.bounds(READINGS)
+        return any(end != self.positions.get(partition) for partition, (_, end) in ends.items())
+
     def _count_lost(self, records: int) -> None:
         self._lost += records
 
@@ -323,12 +334,16 @@ def decode_batch(
     With `gaps` a reading may lack values, but not all. A reading whose time lies more than
     `ahead_s` seconds after the one at which the log took it in is rejected.
     """
+    # All that are as they should be at once; the others one by one, for the reason of each.
+    decoded = Reading.decode_many(records, width, gaps)
+    if len(decoded.indices) == len(records):
+        batch = _usual_batch(records, decoded, ahead_s)
+        if batch is not None:
+            return batch
     values = np.empty((len(records), width))
     times: list[float | None] = [None] * len(records)
     accepted = np.zeros(len(records), dtype=np.bool_)
     rejected: list[RejectedReading] = []
-    # All that are as they should be at once; the others one by one, for the reason of each.
-    decoded = Reading.decode_many(records, width, gaps)
     values[decoded.indices] = decoded.values
     accepted[decoded.indices] = True
     # `fmax` leaves out the NaN of readings without a time.
@@ -362,6 +377,30 @@ def decode_batch(
         times,
         _taken_in_ms(records),
     )
+
+
+def _usual_batch(
+    records: Sequence[Record], decoded: DecodedReadings, ahead_s: float
+) -> Batch | None:
+    """The batch of records that were all decoded at once; None where the time of one may be one
+    that cannot be.
+
+    Nearly every batch is such a one, and many have a few readings: of these, what is left out here
+    takes longer than all else.
+    """
+    times: list[float | None] = decoded.times.tolist()
+    taken_in_ms = _taken_in_ms(records)
+    latest = -math.inf
+    for number, time in enumerate(times):
+        if time is None or math.isnan(time):
+            times[number] = None
+        else:
+            latest = max(latest, time)
+    if latest > min(taken_in_ms, default=0) / 1000 + ahead_s:
+        return None
+    numbers = range(len(records))
+    places = _places(records, numbers)
+    return Batch(decoded.values, places, times, [], numbers, times, taken_in_ms)
 
 
 def _taken_in_ms(records: Sequence[Record]) -> Sequence[int]:

@@ -73,8 +73,9 @@ class ClippingWatch:
         `first`: position of a feature -> (partition, offset) of the first of them. Returns the
         features that have begun to be clipped.
         """
-        # Those that were there first stay.
-        self._first = {**(first or {}), **self._first}
+        if first:
+            # Those that were there first stay.
+            self._first = {**first, **self._first}
         self._readings += readings
         if clipped:
             self._clipped += np.asarray(clipped, dtype=np.int64)
@@ -106,9 +107,17 @@ class RejectionWatch:
         self._unlogged: Counter[str] = Counter()
         self._logged_at: dict[str, float] = {}
 
+    @property
+    def has_unlogged(self) -> bool:
+        """Whether some are still to be logged."""
+        return bool(self._unlogged)
+
     def add(self, reasons: Iterable[str], now: float) -> list[tuple[str, int]]:
         """Count more, at `now` (seconds). -> (reason, readings) of what is to be logged now."""
         self._unlogged.update(reasons)
+        # First, as it is nearly every step.
+        if not self._unlogged:
+            return []
         due = []
         for reason in list(self._unlogged):
             age_s = now - self._logged_at.get(reason, -math.inf)
@@ -309,6 +318,11 @@ class ClientMonitoring:
             lag = self._lag_records()
             self._count_progress(self._metrics, outcome, totals, nodes, lag)
             _log_updates(outcome, totals, lag)
+
+    @property
+    def has_unlogged(self) -> bool:
+        """Whether rejected readings are still to be logged."""
+        return self._rejections.has_unlogged
 
     def _log_rejected(self, outcome: StepOutcome) -> None:
         reasons = [rejected.reason for rejected in outcome.batch.rejected]

@@ -175,6 +175,17 @@ class ClientNode:
         """updates that wait for the next store; after a kill they are made again"""
         self._has_stored = False
         """whether `publish` has something to do"""
+        self._stepped_at = math.inf
+        """the clock at the newest step: one that was set back since is an event of its own"""
+        self._acts_by_itself = (
+            bool(contract.in_rounds)
+            or contract.contract.privacy.hide_presence
+            or contract.mode.masked
+            or settings.label
+            or bool(settings.epsilon_max)
+        )
+        """whether a step without readings may do something that no clock tells beforehand: rounds,
+        labels, and limits that other federations share"""
         self.stored_end: int | None = None
         """`readings_end` of the newest state that this process has stored; None: none yet"""
 
@@ -200,6 +211,7 @@ class ClientNode:
             contract.learns_gaps,
             contract.mode.times if contract.mode.formal else None,
         )
+        self._no_batch = no_batch(contract.width)
         self._budget = Budget(contract, settings, resources.ledger)
         self._row_charges = RowCharges(resources.ledger, contract.rows_epsilon)
         self._snapshots = Snapshots(
@@ -344,6 +356,7 @@ class ClientNode:
         # Work that waits here needs no further reading to go on.
         if self._updates_to_store or (self._labels is not None and self._labels.has_work):
             timeout_s = 0.0
+        self._stepped_at = self._clock()
         batch, released = self._read(timeout_s)
         began = time.perf_counter()
         # Before noise and counts: values of a coarse grid would fall on the edges of bins.
@@ -377,6 +390,33 @@ class ClientNode:
         stored_at = self._store(outcome.updates) if stores else None
         self._monitoring.stepped(outcome, self._totals, self._learner.nodes, stored_at)
         return outcome.did_something
+
+    def is_idle(self) -> bool:
+        """Whether a step would do and change nothing now: nothing is to be read, and nothing is
+        due by the clock.
+
+        For a host, in whose turns most of thousands of clients may be idle; False where only the
+        step can tell. Raises as the readings log does.
+        """
+        if self._acts_by_itself or self._updates_to_store or self._monitoring.has_unlogged:
+            return False
+        now = self._clock()
+        if not self._stepped_at <= now < self._due_at():
+            return False
+        return not self.has_come()
+
+    def has_come(self) -> bool:
+        """Whether readings wait that the newest step has not read. Raises as their log does."""
+        return self._intake.has_come()
+
+    def _due_at(self) -> float:
+        """Time at which a step without readings does something, seconds since 1970; inf: never."""
+        due_at = self._outbox.due_at
+        if self._learner.has_unpublished:
+            due_at = min(due_at, self._learner.due[1])
+        if self._windows.open_places:
+            due_at = min(due_at, self._windows.due_at)
+        return due_at
 
     @property
     def totals(self) -> dict[str, int]:
@@ -505,7 +545,6 @@ class ClientNode:
 
         Waits up to `timeout_s` seconds for readings, also where none may be read.
         """
-        none = no_batch(self._contract.width)
         self._intake.found_none = False
         now = self._clock()
         pause_s = self._windows.pause_s(now)
@@ -513,20 +552,20 @@ class ClientNode:
             # Nothing is read while windows pause: what is read must be counted in this step or
             # never.
             time.sleep(min(timeout_s, pause_s))
-            return none, none
+            return self._no_batch, self._no_batch
         timeout_s = min(timeout_s, self._windows.longest_wait_s(now))
         room = min(self._settings.batch_readings_max, READINGS_READ_MAX, self._windows.room)
         # No room until a window that is due by the clock is closed: the step after this one does
         # that.
         if not room:
             time.sleep(timeout_s)
-            return none, none
+            return self._no_batch, self._no_batch
         allowed = self._budget.allowance(room)
         # The limit of the budget is reached: what is not read can be learnt later, under a raised
         # limit.
         if not allowed and self._budget.pauses:
             time.sleep(timeout_s)
-            return none, none
+            return self._no_batch, self._no_batch
         before = dict(self._intake.positions)
         # Copied only where it can be needed: most clients have no limit.
         read_before = self._intake.state() if self._budget.pauses else None
@@ -540,11 +579,13 @@ class ClientNode:
         if read_before is not None:
             # They wait in their log; the next step finds the limit reached.
             self._intake.restore(read_before)
-            return none, none
-        return batch, none
+            return self._no_batch, self._no_batch
+        return batch, self._no_batch
 
     def _spread(self, batch: Batch) -> Batch:
         """The batch with its values spread over the steps of their features, as it is learnt."""
+        if not self._coarse.spreads or not batch.places:
+            return batch
         return batch._replace(values=self._coarse.spread(batch.values, batch.places))
 
     def _privatise(self, batch: Batch) -> PrivateBatch:
@@ -568,7 +609,8 @@ class ClientNode:
         return self._outbox.should_store(records, limit, self._clock(), made=made, more=is_behind)
 
     def _count(self, outcome: StepOutcome) -> None:
-        self._totals.update(outcome.counts())
+        for name, number in outcome.counts().items():
+            self._totals[name] += number
         for rejected in outcome.batch.rejected:
             place = (rejected.record.partition, rejected.record.offset)
             self._faults.add(rejected.fault, place)

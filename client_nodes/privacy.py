@@ -74,10 +74,18 @@ def privatise(mechanism: Mechanism, batch: Batch, bounds: Bounds) -> PrivateBatc
 
 def counted_only(batch: Batch, bounds: Bounds, gaps: bool = False) -> PrivateBatch:
     """A batch without rows, which no model learns: only its numbers are known."""
+    # First, as it is every step of an idle client.
+    if not len(batch.values):
+        return _without_rows(bounds)
     # Windows clip the values themselves, and check them: here they are counted alone.
     beyond = beyond_bounds(batch.values, bounds)
     by_feature, first = _clipped(batch, beyond)
-    return _without_rows(bounds)._replace(
+    none = _without_rows(bounds)
+    return PrivateBatch(
+        none.rows,
+        none.times,
+        none.numbers,
+        none.place_times,
         clipped=int(beyond.any(axis=1).sum()) if by_feature else 0,
         counted=len(batch.values),
         clipped_by_feature=by_feature,
@@ -91,11 +99,10 @@ def _clipped(batch: Batch, beyond: Bools) -> tuple[tuple[int, ...], dict[int, tu
 
     `beyond`: (n, d) which values of the batch are outside.
     """
-    outside = beyond.sum(axis=0)
-    if not outside.any():
+    if not beyond.any():
         return (), {}
     first = {position: batch.places[row] for position, row in first_rows(beyond).items()}
-    return tuple(outside.tolist()), first
+    return tuple(beyond.sum(axis=0).tolist()), first
 
 
 def _missing(values: Rows) -> tuple[int, ...]:

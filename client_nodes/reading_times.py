@@ -21,6 +21,8 @@ from shoal.telemetry.events import log_event
 
 GROUPS_MAX: Final = 64
 """most groups of times that are kept; with more, two neighbours become one"""
+WAITING_MAX: Final = 256
+"""times that wait to be put into groups at most"""
 FAR_OUT: Final = 3.0
 """distances between the quartiles beyond which a time is an outlier: the outer fences of Tukey 1977
 (Exploratory Data Analysis). Readings at equal intervals end one such distance before them"""
@@ -49,6 +51,9 @@ class ReadingTimesState(SavedState):
 class ReadingTimes:
     """Times of readings, in groups of equal width.
 
+    Those that were added last wait until groups are needed, or until there are `WAITING_MAX`: a
+    client of a host adds a few at a time, and to make groups takes as long for one as for many.
+
     The width is the least power of two, in seconds, at which `GROUPS_MAX` groups hold all times. As
     groups of one width lie within those of the next, they depend on the times alone: neither on
     their order, nor on how they were split into calls.
@@ -57,16 +62,25 @@ class ReadingTimes:
     def __init__(self) -> None:
         self._width_power = 0
         self._groups: Floats = np.empty((0, 3))
+        self._waiting: list[float] = []
+        """times that are in no group yet"""
         self._kept: Floats | None = None
         """the groups that are no outliers; None until they are needed"""
 
     def add(self, times: Sequence[float | None]) -> None:
         """Add times, seconds since 1970; None for a reading without one."""
-        known = np.array([time for time in times if time is not None], dtype=np.float64)
-        if not len(known):
+        self._waiting += [time for time in times if time is not None]
+        if len(self._waiting) >= WAITING_MAX:
+            self._make_groups()
+
+    def _make_groups(self) -> None:
+        """Put the times that wait into groups."""
+        if not self._waiting:
             return
+        known = np.array(self._waiting, dtype=np.float64)
+        self._waiting = []
         groups = _grouped(known, self._width_power)
-        # Nearly every update has all its times in one call.
+        # Nearly every update has all its times at once.
         if len(self._groups):
             groups = np.concatenate([self._groups, groups])
             groups = groups[np.argsort(groups[:, 0], kind="stable")]
@@ -88,10 +102,12 @@ class ReadingTimes:
     @property
     def left_out(self) -> int:
         """Number of times that are not in the span."""
+        self._make_groups()
         return int(self._groups[:, 2].sum() - self._without_outliers()[:, 2].sum())
 
     def _without_outliers(self) -> Floats:
         """The groups that are no outliers: their nearest end lies within the fences."""
+        self._make_groups()
         # Each update needs its span several times.
         if self._kept is None:
             self._kept = _within_fences(self._groups)
@@ -101,16 +117,19 @@ class ReadingTimes:
         """Forget all times."""
         self._width_power = 0
         self._groups = np.empty((0, 3))
+        self._waiting = []
         self._kept = None
 
     def state(self) -> ReadingTimesState:
         """What `restore` takes."""
+        self._make_groups()
         return ReadingTimesState(width_power=self._width_power, groups=self._groups)
 
     def restore(self, saved: ReadingTimesState) -> None:
         """Become the saved one."""
         self._width_power = saved.width_power
         self._groups = saved.groups
+        self._waiting = []
         self._kept = None
 
 

@@ -16,7 +16,7 @@ from shoal.runtime.service import resumed
 from shoal.server_node.bootstrap import open_server
 from shoal.server_node.ingest.request_publishing import request_wake
 from shoal.server_node.node import ServerNode
-from shoal.telemetry.events import events_of_client
+from shoal.telemetry.events import EventsOfClient
 from shoal.transports import open_log
 
 
@@ -55,7 +55,7 @@ class OneBox:
             )
             self.clients: dict[str, ClientNode] = {}
             for name in sorted(clients):
-                with events_of_client(name, texts.get(name)):
+                with EventsOfClient(name, texts.get(name)):
                     client = resumed(open_client(config, name, clock=clock))
                     self.clients[name] = opening.enter_context(client)
             self._stack = opening.pop_all()
@@ -64,7 +64,7 @@ class OneBox:
         """One step of every node; True if any did something. Raises what the nodes raise."""
         worked = False
         for name, client in self.clients.items():
-            with events_of_client(name, self._texts.get(name)):
+            with EventsOfClient(name, self._texts.get(name)):
                 worked = client.step() or worked
         return self.server.step() or worked
 

@@ -99,6 +99,11 @@ class CoarseReadings:
         own_key = bytes(KEY_BYTES) if key is None else key
         self._random = KeyedRandomness(own_key, client, source, _CONTEXT, 1)
 
+    @property
+    def spreads(self) -> bool:
+        """Whether there is a feature with a step."""
+        return len(self._coarse) > 0
+
     def _are_in_range(self) -> bool:
         return bool(((self._steps >= 0.0) & (self._steps <= self._bounds.span)).all())
 

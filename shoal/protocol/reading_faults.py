@@ -339,7 +339,8 @@ def beyond_bounds(rows: Floats, bounds: Bounds) -> Bools:
     A circular feature has no values that can be.
     """
     beyond: Bools = (rows < bounds.low) | (rows > bounds.high)
-    beyond[:, list(bounds.circular)] = False
+    if len(bounds.circular):
+        beyond[:, list(bounds.circular)] = False
     return beyond
 
 

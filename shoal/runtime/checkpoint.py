@@ -781,6 +781,16 @@ class Outbox:
         return self._unstored > 0 or self._records_wait
 
     @property
+    def due_at(self) -> float:
+        """Time at which `should_store` says so though nothing more is learnt, seconds since 1970;
+        inf: never, -inf: at the next step."""
+        if not self.has_unstored:
+            return math.inf
+        if self._records_wait or self._interval_s <= STORE_INTERVAL_S:
+            return -math.inf
+        return self._stored_at + self._interval_s
+
+    @property
     def has_pending(self) -> bool:
         """Whether records are stored that may not be published."""
         return self._pending is None or bool(self._pending)

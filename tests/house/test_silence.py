@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import random
 import re
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +15,7 @@ from typing import Any
 import pytest
 
 from shoal.client_nodes.host import Host
+from shoal.client_nodes.node import ClientNode
 from shoal.config.settings import Config, load_config
 from shoal.protocol.readings import Reading
 from shoal.protocol.topics import READINGS, READINGS_SETTINGS
@@ -134,3 +138,97 @@ def test_clients_that_publish_in_silence_are_not_put_away_and_it_is_said_why(
     with closing(Host(load_config(file), clock=clock)):
         [kept] = [record for record in caplog.records if record.message == "clients_kept_open"]
     assert re.search(reason, getattr(kept, "fields", {})["reason"])
+
+
+@pytest.mark.parametrize("model", ["fcac", "density_tree"])
+def test_clients_whose_idle_turns_are_left_out_publish_what_those_that_step_do(
+    tmp_path: Path,
+    model: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With updates by number and by the clock, which is also set back, stores of what no update
+    has, and readings that are rejected."""
+    identify_by_name(monkeypatch)
+    is_idle = ClientNode.is_idle
+    results = []
+    logged = []
+    left_out: list[bool] = []
+    caplog.set_level(logging.INFO)
+
+    def steps_always(node: ClientNode) -> bool:
+        left_out.append(is_idle(node))
+        if left_out[-1]:
+            before = node.stored_end, node.has_unstored, node.totals
+            assert not node.advance()
+            assert before == (node.stored_end, node.has_unstored, node.totals)
+        return False
+
+    for name in ("steps", "idle"):
+        folder = tmp_path / name
+        folder.mkdir()
+        time = ManualClock()
+        config = silent_federation(folder, 0.0, in_one_log=True)
+        if model == "density_tree":
+            config = counting_federation(folder)
+        monkeypatch.setattr(ClientNode, "is_idle", steps_always if name == "steps" else is_idle)
+        with closing(Host(config, clock=time)) as host:
+            generator = random.Random(7)
+            for _ in range(60):
+                readings = generator.choice([0, 0, 1, 2, 5, 25])
+                if readings:
+                    add_readings(config, "garden", readings)
+                if readings == 2:
+                    add_rejected(config)
+                serve(host)
+                time.now += generator.choice([1.0, 4.0, 15.0, 61.0, 301.0, 950.0, -30.0])
+                for _ in range(2):
+                    serve(host)
+            add_readings(config, "garden", 25)
+            for _ in range(2):
+                add_rejected(config)
+                serve(host)
+            # The second of the two is logged a minute later, though nothing is read meanwhile.
+            for pause_s in (20.0, 20.0, 30.0):
+                time.now += pause_s
+                serve(host)
+            logged.append([record.message for record in caplog.records].count("readings_rejected"))
+            # So are updates made after the clock was set back.
+            add_readings(config, "garden", 5)
+            serve(host)
+            for pause_s in (-500.0, 20.0, 900.0):
+                time.now += pause_s
+                serve(host)
+            assert host.totals()["rejected"] > 3
+        caplog.clear()
+        results.append(published(config))
+    assert results[0] == results[1]
+    assert logged[0] == logged[1] > 1
+    assert len(results[0]["garden"]) >= 10
+    assert any(left_out)
+    assert not all(left_out)
+
+
+def counting_federation(folder: Path) -> Config:
+    """The same with a model that learns from counts, in short windows."""
+    file = folder / "federation.toml"
+    text = file.read_text(encoding="utf-8")
+    privacy = 'mode = "formal"\ncounts_epsilon = 4\nwindow_readings = 20\nwindow_s = 900'
+    text = text.replace('mode = "formal"\nepsilon_per_reading = 200', privacy)
+    text = text.replace('algorithm = "fcac"', 'algorithm = "density_tree"')
+    for old in folder.glob("federation.db*"):
+        old.unlink()
+    shutil.rmtree(folder / "server", ignore_errors=True)
+    file.write_text(text, encoding="utf-8")
+    config = load_config(file)
+    with resumed(open_server(config, clock=clock)) as server:
+        server.step()
+    return config
+
+
+def add_rejected(config: Config) -> None:
+    """Append a reading that cannot be learnt to the log of the site."""
+    with closing(SqliteLog(config.host.address.partition(":")[2], clock=clock)) as log:
+        headers = Reading.headers()
+        log.publish(config.host.topic, b"no reading", b"garden", headers)
+        log.flush()

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.telemetry.events import events_of_client, log_event, start_logging
+from shoal.telemetry.events import EventsOfClient, log_event, start_logging
 
 
 def logged(as_json: bool, event: str = "happened", level: int = logging.INFO, **fields: Any) -> str:
@@ -46,9 +46,9 @@ def test_lines_for_people_call_a_client_as_the_data_do_and_json_has_both_names()
     for as_json in (False, True):
         stream = io.StringIO()
         start_logging("run", as_json, stream=stream)
-        with events_of_client("werk-sud-1f2e", "Werk Süd"), events_of_client("hall"):
+        with EventsOfClient("werk-sud-1f2e", "Werk Süd"), EventsOfClient("hall"):
             log_event("happened")
-        with events_of_client("werk-sud-1f2e", "Werk Süd"):
+        with EventsOfClient("werk-sud-1f2e", "Werk Süd"):
             log_event("happened", model="clusters")
             log_event("happened", client="cellar")
         lines[as_json] = stream.getvalue().splitlines()
