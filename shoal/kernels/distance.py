@@ -28,9 +28,9 @@ BLOCK_ELEMENTS: Final = 1 << 16
 FEW_FEATURES_BLOCK_ELEMENTS: Final = 1 << 14
 """fewer where distances cost little: blocks of this size reuse memory that is not returned to the
 system in between"""
-FEW_TERMS: Final = 1 << 12
+FEW_TERMS: Final = 1 << 14
 """differences up to which the calls of NumPy take longer than the arithmetic: all features at once
-take a fifth of the time of one after the other"""
+take a fifth to three quarters of the time of one after the other, or of a product"""
 NEAR: Final = 1e-4
 """share of the squared lengths below which a distance is computed from differences: its relative
 error stays 1e-11"""
@@ -121,11 +121,11 @@ def nearest_centres(rows: Floats, centres: Floats) -> Ints:
 def squared_to(rows: Floats, points: Floats) -> Floats:
     """rows (n, d), points (n, d) -> (n,) the squared distance of each from its point, summed
     feature by feature."""
-    out = np.zeros(len(rows))
-    for column, places in zip(rows.T, points.T, strict=True):
-        gap = column - places
-        out += gap * gap
-    return out
+    # A feature a row, so that the sums are taken feature by feature.
+    gaps = np.empty(rows.shape[::-1])
+    np.subtract(rows.T, points.T, out=gaps)
+    np.multiply(gaps, gaps, out=gaps)
+    return column_sums(gaps)
 
 
 def nearest(rows: Floats, centres: Floats) -> tuple[Ints, Floats]:

@@ -58,12 +58,12 @@ class CountedPlaces:
     def add(self, nodes: Sequence[tuple[Floats, AnyInts]]) -> None:
         """Add nodes of clients: of each client their places (n, d), and the readings (n,) that they
         have won since they were added last."""
-        new = [
-            (place[won > 0], won[won > 0].astype(np.int64))
-            for place, won in nodes
+        new = []
+        for place, won in nodes:
+            has_won = won > 0
             # The empty table of a client that has learnt nothing may have no features.
-            if won.any()
-        ]
+            if has_won.any():
+                new.append((place[has_won], won[has_won].astype(np.int64)))
         if not new:
             return
         readings = np.concatenate([won for _, won in new])
