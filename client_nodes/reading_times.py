@@ -174,7 +174,7 @@ def _grouped(times: Floats, width_power: int) -> Floats:
 
 
 def _starts(oldest: Floats, width_power: int) -> Indices:
-    """Where intervals of this width begin among ascending times (n,)."""
+    """Positions among ascending times (n,) at which intervals of this width begin."""
     # Widths are powers of 2 and intervals begin at their multiples: each lies within one interval
     # of the next width, so that the groups are the same in whatever batches the times come.
     interval = np.floor(oldest / math.ldexp(1.0, width_power))

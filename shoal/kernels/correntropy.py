@@ -342,6 +342,25 @@ def _nearest_of_pairs(
     if not len(row):
         return row, node
     starts = np.append(0, np.flatnonzero(row[1:] != row[:-1]) + 1)
+    lengths = np.diff(starts, append=len(row))
+    rows_found = row[starts]
+    nodes_found = node[starts]
+    # Mostly a row has one node left, which is the nearest, however far it is.
+    several = np.flatnonzero(lengths > 1)
+    if len(several):
+        kept = np.repeat(lengths > 1, lengths)
+        nodes_found[several] = _nearest_by_row(
+            rows, weights, sigma, row[kept], node[kept], lengths[several]
+        )
+    return rows_found, nodes_found
+
+
+def _nearest_by_row(
+    rows: Floats, weights: Floats, sigma: float, row: Ints, node: Ints, lengths: Ints
+) -> Ints:
+    """Pairs of row (p,) and node (p,), in the order of both, and how many of them each row has (r,)
+    -> the nearest node of each (r,)."""
+    starts = np.cumsum(lengths) - lengths
     distances = np.empty(len(row))
     height = max(1, BLOCK_ELEMENTS // max(1, weights.shape[1]))
     for start in range(0, len(row), height):
@@ -356,8 +375,9 @@ def _nearest_of_pairs(
         )
     least = np.minimum.reduceat(distances, starts)
     # Of nodes that are equally near the first one wins, as in the form that compares all.
-    equal = np.flatnonzero(distances == np.repeat(least, np.diff(starts, append=len(row))))
-    return row[starts], node[equal[np.searchsorted(equal, starts)]]
+    equal = np.flatnonzero(distances == np.repeat(least, lengths))
+    nearest_nodes: Ints = node[equal[np.searchsorted(equal, starts)]]
+    return nearest_nodes
 
 
 def mean_nearest_other(weights: Floats, sigma: float) -> float:
