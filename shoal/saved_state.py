@@ -75,6 +75,10 @@ class SavedState:
         """Raises `TypeError` where a field lacks its value, and for other names."""
         kind: Any = type(self)
         names = _names_of(kind)
+        # Nearly always they are all there, and in their order: each step makes many of these.
+        if tuple(values) == names:
+            self.__dict__.update(values)
+            return
         for name in names:
             if name not in values:
                 raise TypeError(f"{kind.__name__} needs a value of {name}")
@@ -91,12 +95,9 @@ class SavedState:
 
     def saved(self, **identity: Any) -> dict[str, Any]:
         """Plain values, and copies of arrays; with `identity`, which `read` compares."""
-        entries: dict[str, Any] = {}
-        if self.version is not None:
-            entries["version"] = self.version
-        entries |= identity
+        entries = identity if self.version is None else {"version": self.version, **identity}
         # These are the fields in their order, and nothing else.
-        entries |= vars(self)
+        entries.update(self.__dict__)
         kind: Any = type(self)
         for name, copied in _copies_of(kind):
             value = entries[name]

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from shoal.config.contract import Rounds
@@ -83,7 +84,7 @@ def is_cluster_identity(value: object) -> bool:
         muted_until,
         time,
     ) = value
-    counts = all(map(is_count, (number, identity, slot, since_reading)))
+    counts = is_count(number) and is_count(identity) and is_count(slot) and is_count(since_reading)
     moments = is_moment(since) and is_moment(muted_until)
     texts = is_cluster_name(name) and is_cluster_name(time)
     flags = isinstance(active, bool) and isinstance(confirmed, bool)
@@ -493,6 +494,33 @@ class Snapshot(ModelMessage):
         require(identities, "malformed", "identities")
         require(are_parts(self.parts), "malformed", "parts")
 
+    @cached_property
+    def request(self) -> RoundRequest | None:
+        """What it asks of clients, None where that is nothing; for a model in rounds alone.
+
+        Made once, as a client that is part of a round looks at it several times in each step.
+        Raises `MessageRejected`.
+        """
+        if self.round is None:
+            raise MessageRejected(
+                "malformed", "a snapshot of a model in rounds needs the number of its round"
+            )
+        table = self.round_request
+        # A model that sleeps asks nothing, and publishes what it has found.
+        if table is None:
+            return None
+        require(
+            set(FIELDS) <= set(table), "malformed", f"a round request needs {', '.join(FIELDS)}"
+        )
+        return RoundRequest(
+            self.model,
+            self.round,
+            self.version,
+            deadline=table["deadline"],
+            fraction=table["fraction"],
+            rows_min=table["rows_min"],
+        )
+
     @property
     def cluster_identities(self) -> list[ClusterIdentity]:
         """The known clusters of this snapshot by number."""
@@ -609,27 +637,8 @@ class RoundRequest:
 
 
 def round_request_of(snapshot: Snapshot) -> RoundRequest | None:
-    """The request in a snapshot of a model in rounds, or None when it asks for nothing.
-
-    Raises `MessageRejected`.
-    """
-    if snapshot.round is None:
-        raise MessageRejected(
-            "malformed", "a snapshot of a model in rounds needs the number of its round"
-        )
-    table = snapshot.round_request
-    # A model that sleeps asks nothing, and publishes what it has found.
-    if table is None:
-        return None
-    require(set(FIELDS) <= set(table), "malformed", f"a round request needs {', '.join(FIELDS)}")
-    return RoundRequest(
-        snapshot.model,
-        snapshot.round,
-        snapshot.version,
-        deadline=table["deadline"],
-        fraction=table["fraction"],
-        rows_min=table["rows_min"],
-    )
+    """The request in a snapshot of a model in rounds; see `Snapshot.request`."""
+    return snapshot.request
 
 
 def new_round_request(
