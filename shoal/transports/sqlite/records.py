@@ -244,13 +244,10 @@ def _read_partition(
         (_first_row(db, source.table, position), end),
     )
     with closing(rows):
-        for offset, stored, is_whole in _each_row(rows, position):
-            row = [offset, *stored[:-1]]
-            if is_whole:
-                batch, record_bytes = _as_written(source, row, stored.batch_records)
-            else:
-                batch = _damaged(db, source, offset, end)
-                record_bytes = 0
+        for found in _each_row(rows, source, position):
+            offset = found.offset
+            row = [offset, *found.row[:-1]]
+            batch, record_bytes = _records_in(db, source, found, row, end)
             before = max(0, at - offset)
             row_records = 1 if batch is None else min(len(batch), end - offset)
             n = row_records - before
@@ -279,8 +276,24 @@ def _read_partition(
     return _joined([*parts, *_of_rows(source, single)]), at, size
 
 
+class _Together(NamedTuple):
+    """The records of a packed row by column: each of its rows has a single one, and is as a log
+    writes it."""
+
+    records: RecordColumns
+    record_bytes: int
+    """bytes of each: they have about the same size"""
+
+
+class _Unpacked(NamedTuple):
+    """What is in a packed row."""
+
+    rows: Sequence[Row]
+    together: _Together | None
+
+
 class _RecentlyUnpacked:
-    """The packed rows that were unpacked last, as they were stored, and the rows inside.
+    """The packed rows that were unpacked last, as they were stored, and what is in them.
 
     A reader that takes few records at a time comes to the same packed row up to `PACKED_ROWS`
     times: a server that stores each update by itself spent a thirtieth of its step on unpacking.
@@ -290,43 +303,81 @@ class _RecentlyUnpacked:
 
     def __init__(self) -> None:
         # Replaced as a whole, as logs of several threads share it.
-        self._rows: tuple[tuple[Sequence[Any], Sequence[Row]], ...] = ()
+        self._rows: tuple[tuple[Source, Sequence[Any], _Unpacked], ...] = ()
 
-    def inside(self, stored: Sequence[Any]) -> Sequence[Row] | None:
-        """The rows inside a stored one, if it is known; else None."""
-        for known, inner in self._rows:
-            if known == stored:
+    def inside(self, source: Source, stored: Sequence[Any]) -> _Unpacked | None:
+        """What is in a stored row, if it is known; else None."""
+        for known_source, known, inner in self._rows:
+            if known == stored and known_source == source:
                 return inner
         return None
 
-    def add(self, stored: Sequence[Any], inner: Sequence[Row]) -> None:
+    def add(self, source: Source, stored: Sequence[Any], inner: _Unpacked) -> None:
         """Keep a packed row that was as written."""
-        self._rows = ((stored, inner), *self._rows[:1])
+        self._rows = ((source, stored, inner), *self._rows[:1])
 
 
 _RECENT: Final = _RecentlyUnpacked()
 
 
-def _each_row(rows: Iterable[Sequence[Any]], position: int) -> Iterator[tuple[int, Row, bool]]:
-    """Each row's offset, the row, and whether it is as it was written; in place of a packed row
-    those in it that have records from the position on. `rows`: in the order of `_COLUMNS`."""
+class _Found(NamedTuple):
+    """A row that a reader comes to."""
+
+    offset: int
+    row: Row
+    is_whole: bool
+    """whether it is as it was written"""
+    together: _Together | None = None
+    """what is in a packed row, where it need not be looked at row by row"""
+
+
+def _records_in(
+    db: sqlite3.Connection, source: Source, found: _Found, row: list[Any], end: int
+) -> tuple[Sequence[Record] | None, int]:
+    """The records of a row of several, None for a row of one; and the bytes of each. `row`: offset
+    and columns, which are marked where no log has written them."""
+    if found.together is not None:
+        return found.together
+    if found.is_whole:
+        return _as_written(source, row, found.row.batch_records)
+    return _damaged(db, source, found.offset, end), 0
+
+
+def _each_row(rows: Iterable[Sequence[Any]], source: Source, position: int) -> Iterator[_Found]:
+    """Each row; in place of a packed one that is not read by column those in it that have records
+    from the position on. `rows`: in the order of `_COLUMNS`."""
     for stored in rows:
         offset, *values, checksum = stored
-        inner = _RECENT.inside(stored)
+        row = Row(*values)
+        inner = _RECENT.inside(source, stored)
         if inner is None:
-            row = Row(*values)
             if row_checksum(offset, *row) != checksum:
-                yield offset, row, False
+                yield _Found(offset, row, is_whole=False)
                 continue
-            inner = unpacked(row)
-            if inner is None:
-                yield offset, row, True
+            inner_rows = unpacked(row)
+            if inner_rows is None:
+                yield _Found(offset, row, is_whole=True)
                 continue
-            _RECENT.add(stored, inner)
-        offsets = accumulate((inner_row.records for inner_row in inner), initial=offset)
-        for inner_offset, inner_row in zip(offsets, inner, strict=False):
+            inner = _Unpacked(inner_rows, _together(source, offset, inner_rows))
+            _RECENT.add(source, stored, inner)
+        if inner.together is not None:
+            yield _Found(offset, row, is_whole=True, together=inner.together)
+            continue
+        offsets = accumulate((inner_row.records for inner_row in inner.rows), initial=offset)
+        for inner_offset, inner_row in zip(offsets, inner.rows, strict=False):
             if inner_offset + inner_row.records > position:
-                yield inner_offset, inner_row, True
+                yield _Found(inner_offset, inner_row, is_whole=True)
+
+
+def _together(source: Source, offset: int, rows: Sequence[Row]) -> _Together | None:
+    """The records of the rows of a packed one by column; None where a row has several, or is not as
+    a log writes it."""
+    times, sizes, keys, headers, values, batch_records = zip(*rows, strict=True)
+    if batch_records.count(None) < len(rows):
+        return None
+    offsets = range(offset, offset + len(rows))
+    records = _by_column(source, offsets, (times, sizes, keys, headers, values))
+    return None if records is None else _Together(records, sum(sizes) // len(rows))
 
 
 def _first_row(db: sqlite3.Connection, table: str, position: int) -> int:
@@ -512,7 +563,15 @@ def _in_columns(source: Source, rows: Sequence[tuple[Any, ...]]) -> RecordColumn
     forms."""
     if not rows:
         return None
-    offsets, times, sizes, keys, headers, values = zip(*rows, strict=True)
+    offsets, *columns = zip(*rows, strict=True)
+    return _by_column(source, offsets, columns)
+
+
+def _by_column(
+    source: Source, offsets: Sequence[int], columns: Sequence[Sequence[Any]]
+) -> RecordColumns | None:
+    """The same; `columns`: times, sizes, keys, headers and values of the rows."""
+    times, sizes, keys, headers, values = columns
     # Types by column, in a few calls: a check of each row would take longer than reading it.
     kinds = [set(map(type, column)) for column in (times, sizes, keys, headers, values)]
     if kinds[0] | kinds[1] != {int} or min(sizes) < 0 or kinds[3] not in ({bytes}, {type(None)}):
