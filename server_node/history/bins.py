@@ -292,10 +292,16 @@ class Places(SavedState):
             names, rows = np.unique(identities, return_inverse=True)
             added = np.zeros((len(names), sums.shape[1]), dtype=np.int64)
             np.add.at(added, rows, sums)
-        merged = np.union1d(self.identities, names)
-        total = np.zeros((len(merged), sums.shape[1]), dtype=np.int64)
-        total[merged.searchsorted(self.identities)] = self.sums
-        places = merged.searchsorted(names)
+        merged = self.identities
+        places = places_in(merged, names)
+        # Most updates bring no new cluster: then nothing is merged and sorted.
+        if places is not None:
+            total = self.sums.copy()
+        else:
+            merged = np.union1d(merged, names)
+            places = merged.searchsorted(names)
+            total = np.zeros((len(merged), sums.shape[1]), dtype=np.int64)
+            total[merged.searchsorted(self.identities)] = self.sums
         # Clients claim the readings. Beyond what can be encoded those of an update are left out
         # whole, as a limit on each sum would move the mean.
         room = total[places, 0] + added[:, 0] <= PLACED_MAX

@@ -69,6 +69,12 @@ TERMS_ELEMENTS = 1 << 15
 LACK_MAX = 0.9
 """largest lack of the terms of the nearest node by distance; beyond it the limit of distances says
 little, and rounding matters"""
+PROBED = 24
+"""points by which it is decided whether distances are of use, of a block of several times as many
+"""
+PROBED_STEP_MIN = 4
+"""least distance between two of them in the block: of fewer points it would take longer than it may
+save"""
 FURTHEST = 1e15
 """largest distance of a scaled coordinate from the origin of the screen, so that no square
 overflows in 32 bits"""
@@ -139,6 +145,11 @@ def _parts(scaled: Scaled) -> Iterator[Screened]:
     height = max(1, PART_ELEMENTS // len(nodes))
     for start in range(0, len(points), height):
         here = slice(start, min(start + height, len(points)))
+        if _seldom_decides(points[here], nodes, rows[here], columns):
+            pairs = _by_correntropy(points[here], nodes, far)
+            # Of every row there are pairs.
+            yield Screened(here, np.zeros(here.stop - start, dtype=np.int64), pairs)
+            continue
         first, pairs, undecided = _by_distance(points[here], nodes, rows[here], columns, margin)
         if len(undecided):
             row, node = _by_correntropy(points[here][undecided], nodes, far)
@@ -159,7 +170,7 @@ def _by_distance(
     not decide (r,).
     """
     first, second = _two_least(rows, columns)
-    lack = -np.expm1(-np.square(points - nodes[first])).sum(axis=1)
+    lack = _lack(points, nodes[first])
     decided = lack < LACK_MAX
     limits = (
         -np.log1p(-np.where(decided, lack, 0.0))
@@ -173,6 +184,25 @@ def _by_distance(
     several = np.flatnonzero(second <= limits_32)
     row, node = _within(rows[several], columns, limits_32[several])
     return first, (several[row], node), np.flatnonzero(~decided)
+
+
+def _seldom_decides(points: Floats, nodes: Floats, rows: Singles, columns: Singles) -> bool:
+    """Whether distances leave most points undecided, by a few of them: arguments of `_by_distance`.
+
+    Of points with much noise they decide next to none, and take as long as correntropies.
+    """
+    step = len(points) // PROBED
+    if step < PROBED_STEP_MIN:
+        return False
+    first, _ = _two_least(rows[::step], columns)
+    undecided = np.count_nonzero(_lack(points[::step], nodes[first]) >= LACK_MAX)
+    return bool(2 * undecided > len(first))
+
+
+def _lack(points: Floats, nearest_nodes: Floats) -> Floats:
+    """points (b, d), a node for each (b, d) -> (b,) what the terms of each pair lack of d."""
+    lack: Floats = -np.expm1(-np.square(points - nearest_nodes)).sum(axis=1)
+    return lack
 
 
 def _products(rows: Singles, columns: Singles) -> Iterator[tuple[slice, Singles]]:

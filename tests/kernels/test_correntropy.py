@@ -149,6 +149,11 @@ def streams() -> dict[str, tuple[Floats, Floats, float]]:
             nodes,
             0.15,
         ),
+        "rows with so much noise that distances leave nearly all undecided": (
+            nodes[generator.integers(0, 400, 500)] + generator.normal(0, 0.4, (500, 4)),
+            nodes[:50],
+            0.05,
+        ),
         "nodes near each other beside nodes far away": (
             generator.random((2000, 4)),
             np.concatenate([nodes, 30 + 30 * nodes]),
