@@ -174,7 +174,9 @@ def _shared(resources: ClientResources, of_host: OfHost | None) -> ClientResourc
     """The resources of a client, with what it has as one of many in a process."""
     if of_host is None:
         return resources
-    return resources._replace(decode=of_host.decode, store_interval_s=of_host.store_interval_s)
+    return resources._replace(
+        decode=of_host.decode, store_interval_s=of_host.store_interval_s, is_one_of_many=True
+    )
 
 
 def check_not_restored(folder: Path) -> None:

@@ -127,6 +127,13 @@ class PartitionHost(Host):
             )
         )
 
+    def _begun_fields(self) -> dict[str, int]:
+        return {"partition": self._moves.partition}
+
+    def _has_key(self, client: str) -> bool:
+        # It is made from the site's key when the client is opened.
+        return True
+
     def _check_any_left(self) -> None:
         """Nothing: those of other partitions may go on."""
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from shoal.client_nodes.asleep import Asleep
-from shoal.client_nodes.bootstrap import CHECKPOINT, RESTORED, OfHost
+from shoal.client_nodes.bootstrap import CHECKPOINT, NOISE_KEY, RESTORED, OfHost
 from shoal.client_nodes.hosted_client import HostedClient
 from shoal.client_nodes.monitoring import TOTALS
 from shoal.client_nodes.shared_files import SharedFiles
@@ -89,6 +89,8 @@ class _Turn:
         """the moment at which the next turn begins, by the monotonic clock"""
         self.left_over = False
         """whether a client has left something to do"""
+        self.is_first = True
+        """whether there were no clients yet that have had their turn"""
         self._rest_max_s = rest_max_s
         self._took_s = 0.0
 
@@ -253,8 +255,31 @@ class Host:
         else:
             did_something = self._step_together(self._shared)
         self._turn.add(began, ends=self._next == 0)
+        if self._next == 0 and self._clients and self._turn.is_first:
+            self._turn.is_first = False
+            self._say_begun()
         # Where others have not been asked yet, the next step comes without a rest.
         return did_something or self._next > 0
+
+    def _say_begun(self) -> None:
+        """Log that each client has had its first turn, and how many had something to do: one line
+        for what may be thousands."""
+        is_open = 0
+        away = 0
+        for client in self._clients.values():
+            is_open += client.is_open
+            away += client.is_away
+        log_event(
+            "clients_begun",
+            clients=len(self._clients),
+            open=is_open,
+            away=away,
+            **self._begun_fields(),
+        )
+
+    def _begun_fields(self) -> dict[str, int]:
+        """Further fields of that line."""
+        return {}
 
     def _step_clients(self, stepped: list[HostedClient]) -> bool:
         """Let clients step, from where the step before has ended up to the last one at most.
@@ -286,10 +311,15 @@ class Host:
                 did_something = self._step_clients(stepped)
                 self._note_stored(stepped)
             with shared.publishing():
-                for client in stepped:
-                    client.publish()
+                published = [client for client in stepped if client.publish()]
             if shared.has_failed:
                 raise LogUnavailable("the federation's log has failed, and is opened again")
+            if published:
+                # So that a host after a kill opens only clients with something to do: what it
+                # finds in an outbox may not be published.
+                with shared.together(()):
+                    for client in published:
+                        client.delete_published()
         except ShoalError as error:
             self._lose_shared(shared, error)
             return False
@@ -426,8 +456,17 @@ class Host:
             self._notes = self._shared.sleep_notes(self._source.identity).load()
         note = self._notes.pop(client, None)
         # One that comes from a backup must say so at the start.
-        is_restored = (self._config.client.folder / client / RESTORED).exists()
-        return None if is_restored else note
+        if (self._config.client.folder / client / RESTORED).exists():
+            return None
+        readings = self._source.site.client(client)
+        if note is None or note.end != readings.next:
+            states = self._shared.stored_states()
+            note = states.note_of(client, readings.identity, self._clock())
+        # Without its noise key it must be opened, which says so.
+        return note if self._has_key(client) else None
+
+    def _has_key(self, client: str) -> bool:
+        return (self._config.client.folder / client / NOISE_KEY).exists()
 
     def _shared_by(self, client: str) -> OfHost:
         assert self._source is not None

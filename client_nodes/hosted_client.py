@@ -134,15 +134,28 @@ class HostedClient:
             self._retry_s = RETRY_FIRST_S
         return did_something
 
-    def publish(self) -> None:
-        """Publish what the newest step has stored. Raises nothing that `ClientNode` raises on
-        purpose."""
+    def publish(self) -> bool:
+        """Publish what the newest step has stored; whether that was anything. Raises nothing that
+        `ClientNode` raises on purpose."""
         if self._node is None or not self._has_stepped:
+            return False
+        with self._own_events():
+            try:
+                has_published = self._node.publish()
+                self._node.rest()
+            except ShoalError as error:
+                self._fail(error)
+                return False
+        return has_published
+
+    def delete_published(self) -> None:
+        """Delete from its outbox what was published. Raises nothing that `ClientNode` raises on
+        purpose."""
+        if self._node is None:
             return
         with self._own_events():
             try:
-                self._node.publish()
-                self._node.rest()
+                self._node.delete_published()
             except ShoalError as error:
                 self._fail(error)
 

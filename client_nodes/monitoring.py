@@ -236,15 +236,17 @@ class ClientMonitoring:
         novel: Mapping[str, int],
         from_checkpoint: bool,
         new_log: bool,
+        is_one_of_many: bool = False,
     ) -> None:
         """A node resumed with these totals, and novel readings of each model.
 
-        `new_log`: the federation's log is not the one of the checkpoint.
+        `new_log`: the federation's log is not the one of the checkpoint. `is_one_of_many`: whether
+        its process logs for all of them that they have begun.
         """
         note_experimental(contract.experimental)
         if new_log:
             log_event("federation_log_recreated", logging.WARNING)
-        if from_checkpoint:
+        if from_checkpoint and not is_one_of_many:
             log_event("checkpoint_restored", readings=totals["read"], updates=totals["updates"])
         if self._metrics is None:
             return

@@ -79,6 +79,8 @@ class ClientResources(NamedTuple):
     """decodes a snapshot; those of many clients in one process may share it"""
     store_interval_s: float = STORE_INTERVAL_S
     """most seconds of learning that are repeated after a kill"""
+    is_one_of_many: bool = False
+    """whether its process has those of thousands, and says in one line that they have begun"""
 
 
 STATE_VERSION = 17
@@ -323,6 +325,7 @@ class ClientNode:
             self._novel(),
             from_checkpoint=has_state,
             new_log=new_log,
+            is_one_of_many=self._resources.is_one_of_many,
         )
         # Last: every check above must come before anything is published.
         self._outbox.publish_pending()
@@ -615,13 +618,13 @@ class ClientNode:
             place = (rejected.record.partition, rejected.record.offset)
             self._faults.add(rejected.fault, place)
 
-    def publish(self) -> None:
+    def publish(self) -> bool:
         """Publish what the newest `advance` has stored, which must be on the disk by now.
 
-        Raises as `step` does.
+        Returns whether anything was published. Raises as `step` does.
         """
         if not self._has_stored:
-            return
+            return False
         self._has_stored = False
         self._windows.stored()
         if self._resources.releases is not None:
@@ -631,6 +634,7 @@ class ClientNode:
             # What still waits in the outbox may be unpublished: only without it does a log that
             # lacks the message show that it is an older copy.
             self._outbox.store(self._state(), [], self._clock())
+        return published > 0
 
     @property
     def has_unstored(self) -> bool:
@@ -642,6 +646,11 @@ class ClientNode:
         again; `publish` must follow. Raises as `step` does."""
         if self.has_unstored:
             self._store(self._updates_to_store)
+
+    def delete_published(self) -> None:
+        """Delete what is published from the outbox: a process after this one needs not be started
+        to publish it again. Raises as `step` does."""
+        self._outbox.delete_published()
 
     def rest(self) -> None:
         """Release what only a step needs, until the next one: many clients share a process."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from shoal.client_nodes.asleep import SleepNotes
+from shoal.client_nodes.asleep import SleepNotes, StoredStates
 from shoal.client_nodes.bootstrap import (
     HOST_CHECKPOINTS,
     NOISE_KEY,
@@ -207,11 +207,18 @@ class SharedFiles:
         """What the host notes of its clients at its end. `site`: identity of their readings' file.
 
         Raises as the log does."""
+        return SleepNotes(self._config, self.checkpoints, site, self._updates_log())
+
+    def stored_states(self) -> StoredStates:
+        """What the states of clients say that are stored. Raises as the log does."""
+        return StoredStates(self._config, self.checkpoints, self._updates_log())
+
+    def _updates_log(self) -> bytes:
+        """The identity of the topic of updates."""
         config = self._config
         # Before any client is opened there may be no topic yet.
         ensure_topics(self.log, config.contract, config.log, config.client.publish_labels)
-        updates_log = self.log.identity(config.contract.updates_topic)
-        return SleepNotes(self._config, self.checkpoints, site, updates_log)
+        return self.log.identity(config.contract.updates_topic)
 
     def decode(self, record: Record) -> Snapshot:
         """The snapshot in a record: one object for all clients, which hold it for long. Raises

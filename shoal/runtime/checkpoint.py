@@ -547,10 +547,7 @@ class Checkpoint:
             # In the same transaction as the new ones: a kill in between must neither lose a record
             # nor keep it for ever.
             if published_up_to > self._deleted_up_to:
-                self._file.execute(
-                    "DELETE FROM outbox WHERE number > ? AND number <= ?",
-                    (self._rows[0], published_up_to),
-                )
+                self._delete_published(published_up_to)
             self._file.execute(
                 "INSERT OR REPLACE INTO state VALUES (?, ?, ?, ?)",
                 (self._holder, time.time(), self._digest_of(0, split.value), split.value),
@@ -596,6 +593,31 @@ class Checkpoint:
         for number, digest, record in rows:
             pending.append((number, self._outbox_record(number, digest, record)))
         return pending
+
+    def has_records(self) -> bool:
+        """Whether there is any record in the outbox."""
+        with self._whole.errors():
+            row = self._file.execute(
+                "SELECT 1 FROM outbox WHERE number > ? AND number <= ? LIMIT 1", self._rows
+            ).fetchone()
+        return row is not None
+
+    def delete_published(self, published_up_to: int) -> None:
+        """Delete the records that are published from the outbox, up to the last one's number.
+
+        `save` does it as well; between two saves no new process needs to publish them again.
+        """
+        if published_up_to <= self._deleted_up_to:
+            return
+        with self._whole.errors(), self._whole.writing():
+            self._delete_published(published_up_to)
+        self._deleted_up_to = published_up_to
+
+    def _delete_published(self, published_up_to: int) -> None:
+        self._file.execute(
+            "DELETE FROM outbox WHERE number > ? AND number <= ?",
+            (self._rows[0], published_up_to),
+        )
 
     def close(self) -> None:
         """Close the file, unless it is shared, and release its lock. Closing twice has no
@@ -807,6 +829,10 @@ class Outbox:
         self._unstored = 0
         self._records_wait = False
         self._stored_at = now
+
+    def delete_published(self) -> None:
+        """Delete from the checkpoint what is published. Raises as it does."""
+        self._checkpoint.delete_published(self._published_up_to)
 
     def publish_pending(self) -> int:
         """Publish every stored record that is not known to be published; returns how many.

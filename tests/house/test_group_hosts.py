@@ -411,11 +411,43 @@ def test_a_killed_process_is_replaced_by_those_that_are_left(
         killed = next(host for host in processes if "partition_gained" in host.log_text())
         killed.kill()
         wait_until(lambda: updates_of(config).keys() == updates_of(alone).keys())
-        for host in processes:
-            if host is not killed:
-                assert host.stop() == 0, host.log_text()
+        # All is learnt, stored and published: the last host opens none of the clients that it gets.
+        left = [host for host in processes if host is not killed]
+        wait_until(lambda: {number for host in left for number in partitions_of(host)} == {0, 1})
+        owner = next(host for host in left if partitions_of(host))
+        (last,) = [host for host in left if host is not owner]
+        before = len(events_of(last, "clients_begun"))
+        owner.kill()
+        wait_until(lambda: partitions_of(last) == {0, 1})
+        wait_until(lambda: len(events_of(last, "clients_begun")) > before)
+        gained = events_of(last, "clients_begun")[before:]
+        assert gained
+        for entry in gained:
+            assert (entry["open"], entry["away"]) == (0, entry["clients"])
+        assert "checkpoint_restored" not in last.log_text()
+        assert last.stop() == 0, last.log_text()
     # Processes go by a clock of their own, whose time is in what they publish.
     assert contents_of(config) == contents_of(alone)
+
+
+def events_of(host: Process, *names: str) -> list[dict[str, Any]]:
+    """The events of these names in the log of a host."""
+    events = []
+    for line in host.log_text().splitlines():
+        if any(f'"{name}"' in line for name in names):
+            events.append(json.loads(line))
+    return events
+
+
+def partitions_of(host: Process) -> set[int]:
+    """The partitions that a host has, by its log."""
+    partitions = set()
+    for event in events_of(host, "partition_gained", "partition_lost"):
+        if event["event"] == "partition_gained":
+            partitions.add(event["partition"])
+        else:
+            partitions.discard(event["partition"])
+    return partitions
 
 
 def contents_of(config: Config) -> set[tuple[Any, ...]]:

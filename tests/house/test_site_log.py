@@ -18,6 +18,7 @@ from kafka import KafkaAdminClient
 
 from shoal.client_nodes import host as host_module
 from shoal.client_nodes import hosted_client, site_intake, site_source
+from shoal.client_nodes.asleep import StoredStates
 from shoal.client_nodes.bootstrap import RESTORED, open_client
 from shoal.client_nodes.host import Host
 from shoal.client_nodes.host_metrics import HostMetrics
@@ -503,7 +504,98 @@ def test_a_restart_opens_only_clients_that_have_something_to_do(
     assert all(later[name] > updates[name] for name in names), (updates, later)
 
 
-def test_a_restart_opens_all_clients_after_a_kill_or_with_another_contract_or_log(
+@pytest.mark.parametrize("model", ["fcac", "density_tree"])
+def test_a_host_after_a_kill_opens_only_clients_that_have_something_to_do(
+    tmp_path: Path, config: Config, model: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those with readings that are not learnt or not stored, with records that may not be
+    published, and with something that is due by the clock; and each publishes what it does after a
+    kill whose host opens all of them."""
+    config = without_labels(tmp_path, model)
+    now = [clock()]
+    names = ("attic", "cellar", "garden", "hall")
+    write_site(config, [record for name in names for record in keyed(name, 40, 0)])
+    host = Host(config, clock=lambda: now[0])
+    serve(host)
+    # Learnt and not stored, as it has stored less than five minutes ago.
+    write_site(config, keyed("cellar", 3, 1))
+    serve(host)
+    killed = copy_of(tmp_path, "killed")
+    # Stored, and killed before it is published.
+    write_site(config, keyed("hall", 60, 2))
+    stop_before_publishing(host)
+    cut = copy_of(tmp_path, "cut")
+    host.close_files()
+    write_site(killed, keyed("attic", 1, 3))
+    for folder, opened in ((killed, {"attic", "cellar"}), (cut, {"cellar", "hall"})):
+        opens_all = copy_of(folder.client.folder.parent, "all")
+        caplog.clear()
+        with caplog.at_level(logging.INFO), closing(Host(folder, clock=lambda: now[0])) as host:
+            serve(host)
+            is_open = {name for name, client in host.clients.items() if client.is_open}
+            assert is_open == opened
+            [begun] = [record for record in caplog.records if record.message == "clients_begun"]
+            fields = getattr(begun, "fields", {})
+            assert fields == {"clients": 4, "open": 2, "away": 2}
+            assert "checkpoint_restored" not in caplog.text
+            # What waits is published when it is due, though no reading comes.
+            now[0] += 1000.0
+            serve(host)
+            totals = host.totals()
+        now[0] -= 1000.0
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(StoredStates, "note_of", lambda *_: None)
+            with closing(Host(opens_all, clock=lambda: now[0])) as host:
+                serve(host)
+                assert all(client.is_open for client in host.clients.values())
+                now[0] += 1000.0
+                serve(host)
+                assert host.totals() == totals
+        now[0] -= 1000.0
+        assert published(folder) == published(opens_all)
+        assert set(published(folder)) == set(names)
+
+
+def without_labels(folder: Path, model: str) -> Config:
+    """The federation in a folder with this model, windows of 30 and updates after 900 s; labels
+    wait for a first snapshot, which clients look for by themselves."""
+    file = folder / "federation.toml"
+    text = file.read_text(encoding="utf-8").replace("label = true", "label = false")
+    text = text.replace("publish_s = 86400", "publish_s = 900", 1)
+    if model == "density_tree":
+        privacy = 'mode = "formal"\ncounts_epsilon = 4\nwindow_readings = 30\nwindow_s = 900'
+        text = text.replace('mode = "formal"\nepsilon_per_reading = 200', privacy)
+        text = text.replace('algorithm = "fcac"', 'algorithm = "density_tree"')
+    file.write_text(text, encoding="utf-8")
+    for old in folder.glob("federation.db*"):
+        old.unlink()
+    shutil.rmtree(folder / "server", ignore_errors=True)
+    config = load_config(file)
+    with resumed(open_server(config, clock=clock)) as server:
+        server.step()
+    return config
+
+
+def copy_of(folder: Path, name: str) -> Config:
+    """What a kill leaves of a federation: the files as they are, with what SQLite keeps beside
+    them, in a folder beside."""
+    copy = shutil.copytree(folder, folder.with_name(f"{folder.name}-{name}"))
+    return load_config(copy / "federation.toml")
+
+
+def stop_before_publishing(host: Host) -> None:
+    """Let a host step until it has stored, and end it there."""
+    with pytest.MonkeyPatch.context() as patched:
+
+        def killed(_: SharedFiles) -> None:
+            raise KeyboardInterrupt
+
+        patched.setattr(SharedFiles, "publishing", killed)
+        with pytest.raises(KeyboardInterrupt):
+            serve(host)
+
+
+def test_a_restart_opens_all_clients_with_another_contract_or_log(
     tmp_path: Path, config: Config
 ) -> None:
     file = tmp_path / "federation.toml"
@@ -514,17 +606,15 @@ def test_a_restart_opens_all_clients_after_a_kill_or_with_another_contract_or_lo
         write_site(config, keyed(name, 40, 0))
     with closing(Host(config, clock=clock)) as host:
         serve(host)
-        killed = shutil.copytree(tmp_path, tmp_path / "killed")
     wider = text.replace("high = 50", "high = 60")
     other = shutil.copytree(tmp_path, tmp_path.parent / f"{tmp_path.name}-other")
     (other / "federation.toml").write_text(wider, encoding="utf-8")
     without_log = shutil.copytree(tmp_path, tmp_path.parent / f"{tmp_path.name}-without-log")
     for file in without_log.glob("federation.db*"):
         file.unlink()
-    for folder in (killed, without_log):
-        with closing(Host(load_config(folder / "federation.toml"), clock=clock)) as host:
-            serve(host)
-            assert all(client.is_open for client in host.clients.values())
+    with closing(Host(load_config(without_log / "federation.toml"), clock=clock)) as host:
+        serve(host)
+        assert all(client.is_open for client in host.clients.values())
     restored = shutil.copytree(tmp_path, tmp_path.parent / f"{tmp_path.name}-restored")
     for name in ("attic", "cellar"):
         mark = load_config(restored / "federation.toml").client.folder / name / RESTORED
