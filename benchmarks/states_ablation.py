@@ -141,6 +141,7 @@ INGREDIENTS: Final = (
     Ingredient("test: the jump", _without_test(jump=NONE)),
     Ingredient("test: held out", _without_test(held_out=NONE)),
     Ingredient("test: abrupt", _without_test(abrupt=0.0)),
+    Ingredient("in its place: sides stay", _without_test(wander=0.0)),
     Ingredient("segments", ((learner, "best_view", _one_state),)),
     Ingredient("returns", ((learner, "find_returning", _no_returns),)),
 )

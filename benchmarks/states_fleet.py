@@ -25,7 +25,9 @@ WINDOW: Final = 30
 AXES: Final = 4
 UNIT_MAX: Final = 20.0
 # Axes of a fleet are fitted to the tiles of all clients, and so hardly to those of one.
-THRESHOLDS: Final = Thresholds(6.0, 2.0, 2.0, held_out=0.0, abrupt=4.0, clear=np.inf)
+THRESHOLDS: Final = Thresholds(
+    6.0, 2.0, 2.0, held_out=0.0, abrupt=4.0, clear=np.inf, wander=0.0, settled_jump=np.inf
+)
 NULL_CLIENTS: Final = 12
 NULL_READINGS: Final = 3_000
 NULL_COLUMNS: Final = 3

@@ -74,6 +74,39 @@ def test_a_level_that_takes_longer_than_tiles_to_change_is_found() -> None:
     assert adjusted_rand_score(times >= 2_150, model.labels_) > 0.85
 
 
+def test_a_level_that_changes_slowly_and_little_is_found_where_it_stays_on_both_sides() -> None:
+    rng = np.random.default_rng([9, 0])
+    times = np.arange(4_000)
+    rows = autoregressive(rng, 4_000, 3, 0.5)
+    truth = np.zeros(4_000)
+    for place, begin in enumerate((1_000, 2_000, 3_000)):
+        # 150 rows for a change, up and down in turn.
+        truth += (-1) ** place * np.clip((times - begin) / 150, 0, 1)
+    rows[:, :2] -= truth[:, None]
+    model = shoal.States().fit(rows)
+    assert model.n_states_ == 2
+    assert adjusted_rand_score(truth > 0.5, model.labels_) > 0.8
+
+
+def test_sides_of_a_change_wander_in_a_walk_and_stay_where_readings_go_back_to_their_mean() -> None:
+    rng = np.random.default_rng(25)
+    wandering = []
+    for walks in (True, False):
+        found = []
+        for _ in range(100):
+            means = rng.normal(size=123)
+            if walks:
+                readings = np.cumsum(rng.normal(size=123 * 15))
+                means = readings.reshape(-1, 15).mean(axis=1)
+            tiles = Tiles(((means[1:] + means[:-1]) / 2)[:, None])
+            found.append(tiles.wandering(tiles.segment((0, 61)), tiles.segment((61, 122))))
+        wandering.append(found)
+    # 1/6 is the mean of the statistic of Cramér and von Mises.
+    assert np.mean(wandering[0]) == pytest.approx(1 / 6, rel=0.15)
+    assert np.mean(np.array(wandering[0]) < DEFAULT.level.wander) <= 0.05
+    assert np.max(wandering[1]) < DEFAULT.level.wander
+
+
 def test_a_difference_that_only_the_tiles_have_in_which_it_is_sought_is_no_boundary() -> None:
     rng = np.random.default_rng(24)
     noise = rng.normal(size=(160, 6))

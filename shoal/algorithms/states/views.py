@@ -22,17 +22,23 @@ class Sureness(NamedTuple):
     rhythm: Thresholds
     """thresholds without the level: spread, rhythm, correlation"""
     level: Thresholds
-    """thresholds with the level, which may wander: its changes must be abrupt, or clear"""
+    """thresholds with the level, which may wander: its changes must be abrupt or clear, or
+    the level must stay on both sides"""
 
 
-def _sureness(significance: float, held_out: float, clear: float) -> Sureness:
-    rhythm = Thresholds(significance, 4.0, 6.0, held_out, abrupt=0.0, clear=0.0)
-    level = Thresholds(significance, 3.0, 4.0, held_out, abrupt=5.0, clear=clear)
+def _sureness(significance: float, held_out: float, clear: float, wander: float) -> Sureness:
+    rhythm = Thresholds(
+        significance, 4.0, 6.0, held_out, abrupt=0.0, clear=0.0, wander=0.0, settled_jump=0.0
+    )
+    level = Thresholds(
+        significance, 3.0, 4.0, held_out, abrupt=5.0, clear=clear, wander=wander, settled_jump=8.0
+    )
     return Sureness(rhythm, level)
 
 
-DEFAULT: Final = _sureness(significance=6.0, held_out=27.0, clear=20.0)
-STRICT: Final = _sureness(significance=7.0, held_out=33.0, clear=28.0)
+# One side of a change in a random walk wanders less than `wander` in 5 and in 1 of 100 cases.
+DEFAULT: Final = _sureness(significance=6.0, held_out=27.0, clear=20.0, wander=0.0366)
+STRICT: Final = _sureness(significance=7.0, held_out=33.0, clear=28.0, wander=0.0248)
 
 
 class View(NamedTuple):
