@@ -315,8 +315,8 @@ def _not_a_walk(
     abrupt = np.array([tiles.abruptness(before, after) for before, after in pairs])
     is_abrupt = np.sign(abrupt) * (abrupt / thresholds.abrupt) ** 2
     wandering = np.array([tiles.wandering(before, after) for before, after in pairs])
-    stays = thresholds.wander / (wandering + 1e-9)
-    is_settled = np.minimum(stays, jump / thresholds.settled_jump)
+    steadiness = thresholds.wander / (wandering + 1e-9)
+    is_settled = np.minimum(steadiness, jump / thresholds.settled_jump)
     return np.asarray(np.max([is_abrupt, jump / thresholds.clear, is_settled], axis=0))
 
 
