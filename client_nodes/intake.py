@@ -312,7 +312,11 @@ def public_times(
     if times is None:
         return batch.record_times
     if times == "arrival":
-        return [float(taken_in_ms // 1000) for taken_in_ms in batch.taken_in_ms]
+        # Readings that a producer stored together have one arrival.
+        seconds = {
+            taken_in_ms: float(taken_in_ms // 1000) for taken_in_ms in set(batch.taken_in_ms)
+        }
+        return [seconds[taken_in_ms] for taken_in_ms in batch.taken_in_ms]
     noted = stored_times(records)
     for number, taken_in_ms in enumerate(batch.taken_in_ms):
         time = noted[number]
