@@ -569,10 +569,15 @@ def is_moment(text: str) -> bool:
     """Whether a text is a date, or a time of day, that is no number, in any order of its parts."""
     if _iso(text) is not None or TIME_OF_DAY.fullmatch(text):
         return True
+    return any(_is_written(text, order) for order in ORDERS)
+
+
+def _is_written(text: str, order: str) -> bool:
+    """Whether a text is a date with its parts in this order."""
     try:
-        # ValueError: of the form of a date, and no day of the calendar.
-        return any(_written(text, order) is not None for order in ORDERS)
+        return _written(text, order) is not None
     except ValueError:
+        # Of the form of a date, and no day of the calendar: 01/31/2024 with the day first.
         return False
 
 

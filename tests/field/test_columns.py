@@ -193,16 +193,18 @@ def test_runs_of_spaces_separate_cells(
     ]
 
 
-def test_a_first_line_of_numbers_and_dates_is_a_reading(tmp_path: Path) -> None:
+# The day of the second ones is no month: they are dates with the month first alone.
+@pytest.mark.parametrize("date", ["2024-03-{:02d}", "03/{:02d}/2024"])
+def test_a_first_line_of_numbers_and_dates_is_a_reading(tmp_path: Path, date: str) -> None:
     columns = {
-        "date": [f"2024-03-{1 + row // 24:02d}" for row in range(480)],
-        "hour": [1 + row % 24 for row in range(480)],
-        **planted(480),
+        "date": [date.format(13 + row // 24) for row in range(456)],
+        "hour": [1 + row % 24 for row in range(456)],
+        **planted(456),
     }
     plan = plan_of([written(tmp_path / "a.csv", columns, header=False)], OPTIONS)
     assert plan.settings["time_columns"] == ["column-1", "column-2"]
     assert features_of(plan) == ["column-3", "column-4"]
-    assert plan.understood.rows == 480
+    assert plan.understood.rows == 456
     assert plan.understood.interval_s == 3600.0
 
 
