@@ -442,7 +442,8 @@ def _folder_of_one_host(config: Config) -> Checkpoint:
 def _ensure_topics(config: Config) -> SiteTopic:
     """The topics of readings and of the changelog, of as many partitions. Raises `SettingsError`
     where the site's brokers are those of the federation, and as the log does."""
-    from shoal.transports.kafka.changelog import changelog_settings  # noqa: PLC0415 - an extra
+    # Here and below: kafka-python is an extra, which only hosts of a group need.
+    from shoal.transports.kafka.changelog import changelog_settings  # noqa: PLC0415 - kafka extra
 
     with closing(open_log(config.host)) as log:
         check_site_apart(config, log)
@@ -468,10 +469,10 @@ def _brokers(config: Config) -> tuple[str, KafkaSettings]:
 def kafka_group(config: Config) -> Group:
     """A member of the group of a site's hosts. Raises `SettingsError` where the brokers are too
     old, and as the log does."""
-    from shoal.transports.kafka.exactly_once import (  # noqa: PLC0415 - an extra
+    from shoal.transports.kafka.exactly_once import (  # noqa: PLC0415 - kafka extra
         check_transactions,
     )
-    from shoal.transports.kafka.group import GroupMember  # noqa: PLC0415 - an extra
+    from shoal.transports.kafka.group import GroupMember  # noqa: PLC0415 - kafka extra
 
     place, settings = _brokers(config)
     check_transactions(place, settings)
@@ -481,7 +482,7 @@ def kafka_group(config: Config) -> Group:
 
 def kafka_changelog(config: Config, partition: int) -> Changelog:
     """The changelog of a partition, opened, by which the host before is fenced."""
-    from shoal.transports.kafka.changelog import PartitionChangelog  # noqa: PLC0415 - an extra
+    from shoal.transports.kafka.changelog import PartitionChangelog  # noqa: PLC0415 - kafka extra
 
     place, settings = _brokers(config)
     changelog = PartitionChangelog(place, settings, changelog_topic(config), partition)

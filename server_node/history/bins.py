@@ -112,16 +112,7 @@ class Counts(SavedState):
         # Clients claim the readings: what can be encoded is the limit, here and below.
         if not len(self.keys):
             return Counts(keys, np.minimum(readings, COUNT_MAX))
-        merged = self.keys
-        places = places_in(merged, keys)
-        # Most updates bring no new key: then nothing is merged and sorted.
-        if places is not None:
-            sums = self.readings.copy()
-        else:
-            merged = np.union1d(merged, keys)
-            places = merged.searchsorted(keys)
-            sums = np.zeros(len(merged), dtype=np.int64)
-            sums[merged.searchsorted(self.keys)] = self.readings
+        merged, sums, places = _with_keys(self.keys, self.readings, keys)
         sums[places] = np.minimum(sums[places] + readings, COUNT_MAX)
         return Counts(merged, sums)
 
@@ -292,16 +283,7 @@ class Places(SavedState):
             names, rows = np.unique(identities, return_inverse=True)
             added = np.zeros((len(names), sums.shape[1]), dtype=np.int64)
             np.add.at(added, rows, sums)
-        merged = self.identities
-        places = places_in(merged, names)
-        # Most updates bring no new cluster: then nothing is merged and sorted.
-        if places is not None:
-            total = self.sums.copy()
-        else:
-            merged = np.union1d(merged, names)
-            places = merged.searchsorted(names)
-            total = np.zeros((len(merged), sums.shape[1]), dtype=np.int64)
-            total[merged.searchsorted(self.identities)] = self.sums
+        merged, total, places = _with_keys(self.identities, self.sums, names)
         # Clients claim the readings. Beyond what can be encoded those of an update are left out
         # whole, as a limit on each sum would move the mean.
         room = total[places, 0] + added[:, 0] <= PLACED_MAX
@@ -458,6 +440,22 @@ def places_in(keys: Ints, searched: Ints) -> Ints | None:
     if np.array_equal(keys.take(places, mode="clip"), searched):
         return places
     return None
+
+
+def _with_keys(keys: Ints, sums: Ints, added: Ints) -> tuple[Ints, Ints, Ints]:
+    """A copy of sums (n, ...) by key (n,) that has a row for each key in `added` (m,), too, with 0
+    in those that are new. Both keys in their order, none twice.
+
+    -> the keys (k,), the sums (k, ...), and where those of `added` are (m,).
+    """
+    places = places_in(keys, added)
+    # Most updates bring no new key: then nothing is merged and sorted.
+    if places is not None:
+        return keys, sums.copy(), places
+    merged = np.union1d(keys, added)
+    total = np.zeros((len(merged), *sums.shape[1:]), dtype=np.int64)
+    total[merged.searchsorted(keys)] = sums
+    return merged, total, merged.searchsorted(added)
 
 
 def _ascend(keys: Ints) -> bool:

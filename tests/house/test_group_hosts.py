@@ -265,7 +265,7 @@ def test_a_host_that_stands_still_is_replaced_and_no_reading_is_lost_or_released
         assert second.totals()["learned"] == SENT
         check_charges(charges(second), charges_alone(alone))
         assert updates_of(config) == updates_of(alone)
-        # It has not heard of the new division yet, and goes on. It can store nothing more: so it
+        # It does not know of the new assignment yet, and goes on. It can store nothing more: so it
         # publishes nothing more.
         monkeypatch.setattr(first, "_follow", lambda _: True)
         with caplog.at_level(logging.WARNING):
