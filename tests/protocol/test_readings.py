@@ -200,6 +200,19 @@ def test_every_other_form_is_left_to_the_decoder_and_the_order_stays() -> None:
     assert len(intake.places) == 7
 
 
+def test_a_time_too_far_ahead_is_rejected_also_where_all_readings_are_in_the_usual_form() -> None:
+    arrived_s = 1_000.0
+    ahead_s = 60.0
+    times = [arrived_s, arrived_s + ahead_s + 1, None, arrived_s + ahead_s]
+    records = []
+    for number, time in enumerate(times):
+        stored = record(Reading(time, ROW).encode(), offset=number)
+        records.append(stored._replace(timestamp_ms=int(1000 * arrived_s)))
+    batch = decode_batch(records, WIDTH, ahead_s)
+    assert [offset for _, offset in batch.places] == [0, 2, 3]
+    assert [rejected.record.offset for rejected in batch.rejected] == [1]
+
+
 def test_of_nothing_nothing_is_taken() -> None:
     assert decode_batch([], WIDTH).values.shape == (0, WIDTH)
 
