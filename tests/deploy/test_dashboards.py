@@ -295,9 +295,10 @@ def test_states_and_rounds_of_masked_counts_are_shown_by_series_of_their_own(
             scraped(tmp_path, prometheus, port, port + 1, {"masked": port + 2})
         )
         found = MonitoredFederation(tmp_path, config, url, "", {}, [])
-        until(
-            lambda: answered(found, 'shoal_masked_rounds_total{result="closed"} == 0') != [], found
-        )
+        # A first scrape before a round closes: an increase needs a value to increase from. The name
+        # says of which server, because the other one has the series too and may be scraped first.
+        at_first = 'shoal_masked_rounds_total{result="closed", client="masked"} == 0'
+        until(lambda: answered(found, at_first) != [], found)
 
         def shown() -> bool:
             masked.clock.now += 6.0
