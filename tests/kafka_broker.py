@@ -23,10 +23,17 @@ WORKERS = 12
 class Broker:
     """A broker in a folder, on a port of its own, that can be stopped, killed and started again."""
 
-    def __init__(self, folder: Path, more: str = "", format_options: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        more: str = "",
+        format_options: Sequence[str] = (),
+        java_options: Sequence[str] = (),
+    ) -> None:
         self.folder = folder
         self._more = more
         self._format_options = format_options
+        self._java_options = java_options
         self.port = free_ports()
         self.start()
 
@@ -37,7 +44,10 @@ class Broker:
     def start(self) -> None:
         cluster = broker.cluster_of(self.folder, self.port)
         (self._process,) = broker.start(
-            cluster, more=self._more, format_options=self._format_options
+            cluster,
+            more=self._more,
+            format_options=self._format_options,
+            java_options=self._java_options,
         )
 
     def stop(self) -> None:

@@ -3,6 +3,7 @@ certificate."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.certificates import authority, signed
@@ -28,7 +29,7 @@ ssl.truststore.location={folder}/authority.crt
 """
 
 
-def secure_broker(folder: Path, further: str = "") -> Broker:
+def secure_broker(folder: Path, further: str = "", java_options: Sequence[str] = ()) -> Broker:
     """Start one; `authority.crt` in `folder` vouches for it. `further`: lines that win over those
     above."""
     authority(folder, "authority")
@@ -37,4 +38,4 @@ def secure_broker(folder: Path, further: str = "") -> Broker:
     (folder / "broker.pem").write_text(pem)
     more = PROPERTIES.format(admin=ADMIN, password=ADMIN_PASSWORD, folder=folder) + further
     scram = f"SCRAM-SHA-512=[name={ADMIN},password={ADMIN_PASSWORD}]"
-    return Broker(folder, more, ["--add-scram", scram])
+    return Broker(folder, more, ["--add-scram", scram], java_options)

@@ -195,6 +195,11 @@ _PERMANENT = {
 }
 """text in the library's log, or name of its error, for failures that no later try can mend -> what
 to do"""
+TOKEN_REFUSED = (
+    "the brokers do not accept the token: its audience, issuer, signature or end is not as they"
+    " expect; check user and secret_file, oauth_scope, what audience the provider gives, and the"
+    " clocks"
+)
 _TEMPORARY = {
     "ECONNREFUSED": "no server listens there",
     "DNS": "the host's name is not known",
@@ -223,8 +228,10 @@ logging.getLogger("kafka").addHandler(logging.NullHandler())
 class ConnectionFailures(logging.Handler):
     """Collects the warnings that the library logs while it connects: its error gives no cause."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_token: bool) -> None:
+        """`by_token`: whether the login is by a bearer token."""
         super().__init__(logging.WARNING)
+        self._by_token = by_token
         self._messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -236,6 +243,8 @@ class ConnectionFailures(logging.Handler):
         `LogUnavailable`."""
         for sign, meaning in _PERMANENT.items():
             if any(sign in message for message in self._messages):
+                if self._by_token and sign == "SaslAuthenticationFailedError":
+                    return LogError(f"{where}: {TOKEN_REFUSED}")
                 return LogError(f"{where}: {meaning}")
         # A broker that refuses a password answers so and closes the connection, and the library may
         # see only that it was closed. A broker that sent its version each time before it closed is
@@ -245,6 +254,8 @@ class ConnectionFailures(logging.Handler):
             "broker_version=(" in message and "disconnected" in message for message in lost
         )
         if len(lost) >= LOST_MIN and answered:
+            if self._by_token:
+                return LogError(f"{where}: {TOKEN_REFUSED}")
             return LogError(
                 f"{where}: they close the connection at the login: check sasl, user and secret_file"
             )
@@ -270,7 +281,7 @@ def connect(where: str, make: Callable[..., Any], known: Mapping[str, Any]) -> A
         provider.check()
     left_ms = known["bootstrap_timeout_ms"]
     next_ms = FIRST_ATTEMPT_MS
-    with _collecting_failures() as reasons:
+    with _collecting_failures(by_token=provider is not None) as reasons:
         while True:
             this_ms = min(next_ms, left_ms)
             # Short first: the library reports a wrong password only when an attempt ends.
@@ -308,8 +319,8 @@ def _attempt(
 
 
 @contextmanager
-def _collecting_failures() -> Iterator[ConnectionFailures]:
-    reasons = ConnectionFailures()
+def _collecting_failures(*, by_token: bool) -> Iterator[ConnectionFailures]:
+    reasons = ConnectionFailures(by_token=by_token)
     logger = logging.getLogger("kafka.net")
     logger.addHandler(reasons)
     try:
