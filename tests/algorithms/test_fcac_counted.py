@@ -74,17 +74,27 @@ def test_clusters_have_their_share_of_the_readings(
     assert pack(dict(again.snapshot())) == pack(dict(snapshot))
 
 
+def readings_by_place(counted: CountedPlaces) -> list[tuple[float, int]]:
+    """In one feature, by its value."""
+    saved = counted.state()
+    return sorted(zip(saved.place[:, 0].tolist(), saved.readings.tolist(), strict=True))
+
+
 def test_of_too_many_places_each_is_added_to_the_nearest_that_is_kept() -> None:
     places = CountedPlaces(1, 4)
     places.add([(np.array([[0.0], [0.1], [0.9], [1.0], [0.05]]), np.array([50, 20, 5, 1, 3]))])
-    assert sorted(zip(places.place[:, 0].tolist(), places.readings.tolist(), strict=True)) == [
+    assert sorted(
+        zip(places.state().place[:, 0].tolist(), places.state().readings.tolist(), strict=True)
+    ) == [
         (0.0, 73),
         (1.0, 6),
     ]
     # Places that are one.
     same = np.full((3, 1), 1.0)
     places.add([(same, np.array([0, 1, 2])), (same, np.array([1, 1, 1]))])
-    assert sorted(zip(places.place[:, 0].tolist(), places.readings.tolist(), strict=True)) == [
+    assert sorted(
+        zip(places.state().place[:, 0].tolist(), places.state().readings.tolist(), strict=True)
+    ) == [
         (0.0, 73),
         (1.0, 12),
     ]
@@ -95,8 +105,48 @@ def test_the_places_that_are_kept_are_the_farthest_by_euclidean_distance() -> No
     # The differences of the last one add up to less than those of the one before.
     place = np.array([[0.0, 0.0], [0.1, 0.0], [0.0, 0.1], [0.3, 0.3], [0.5, 0.0]])
     counted.add([(place, np.array([9, 1, 2, 3, 4]))])
-    assert counted.place.tolist() == [[0.0, 0.0], [0.5, 0.0]]
-    assert counted.readings.tolist() == [12, 7]
+    assert counted.state().place.tolist() == [[0.0, 0.0], [0.5, 0.0]]
+    assert counted.state().readings.tolist() == [12, 7]
+
+
+@pytest.mark.parametrize("nodes_max", [3, 40, None])
+@pytest.mark.parametrize("decimals", [1, 9])
+@pytest.mark.parametrize("d", [1, 2, 8])
+def test_places_are_the_same_bits_whenever_they_are_asked_for(
+    d: int, decimals: int, nodes_max: int | None
+) -> None:
+    generator = np.random.default_rng([SEED, d])
+    centres = generator.uniform(size=(9, d))
+    at_each_step = CountedPlaces(d, nodes_max)
+    sometimes = CountedPlaces(d, nodes_max)
+    seldom = CountedPlaces(d, nodes_max)
+    for step in range(90):
+        nodes = []
+        # Pools of several clients between steps of one, clients without nodes and without readings.
+        for _ in range(1 + 2 * (step % 7 == 0)):
+            n = int(generator.integers(0, 40))
+            rows = centres[generator.integers(len(centres), size=n)]
+            rows = rows + generator.normal(0.0, 0.1, (n, d))
+            # With one decimal many nodes are equal, or as near to one place as to another.
+            nodes.append((rows.round(decimals), generator.integers(0, 4, size=n)))
+        for places in (at_each_step, sometimes, seldom):
+            places.add(nodes)
+        at_each_step.settle()
+        if step % 5 == 4:
+            assert pack(sometimes.state().saved()) == pack(at_each_step.state().saved())
+    assert pack(seldom.state().saved()) == pack(at_each_step.state().saved())
+
+
+def test_nodes_that_wait_are_in_what_is_saved_and_not_in_what_is_restored_over_them() -> None:
+    near = np.array([[0.2, 0.2], [0.8, 0.8]])
+    waiting = CountedPlaces(2, None)
+    waiting.add([(near, np.array([3, 4]))])
+    saved = waiting.state()
+    assert saved.readings.tolist() == [3, 4]
+    waiting.add([(near, np.array([1, 1]))])
+    assert saved.readings.tolist() == [3, 4]
+    waiting.restore(saved)
+    assert waiting.state().readings.tolist() == [3, 4]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from shoal.algorithms.rounds.kmeans import answer
 from shoal.kernels import forms, lloyd
 from shoal.kernels.arrays import Floats
 from shoal.kernels.constants import FEW_FEATURES
-from shoal.kernels.distance import nearest_labels, squared_by_differences
+from shoal.kernels.distance import MANY_CENTRES, nearest_labels, squared_by_differences
 from shoal.kernels.forms import COMPILED, NUMPY
 from tests.kernels.both_forms import FORMS
 from tests.kernels.kinds import KINDS, N
@@ -58,9 +58,10 @@ def test_both_forms_give_the_same_bits(kind: str, numba: None) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_row_belongs_to_the_centre_that_differences_give(kind: str) -> None:
     for d in WIDTHS:
-        rows, centres = rows_and_centres(kind, d, 9)
-        expected = squared_by_differences(rows, centres).argmin(axis=1)
-        np.testing.assert_array_equal(nearest_labels(rows, centres), expected)
+        for k in (9, MANY_CENTRES, 200):
+            rows, centres = rows_and_centres(kind, d, k)
+            expected = squared_by_differences(rows, centres).argmin(axis=1)
+            np.testing.assert_array_equal(nearest_labels(rows, centres), expected)
 
 
 @pytest.mark.parametrize("form", [NUMPY, COMPILED])

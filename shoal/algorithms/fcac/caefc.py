@@ -298,10 +298,11 @@ class CAEFC(ArtNetwork):
         counted = np.zeros(n_clusters)
         recent = np.zeros(n_clusters)
         if n_clusters:
+            places = self._counted.state()
             with ignore_underflow():
-                own = cluster[nearest(self._counted.place, nodes.weights, nodes.mean_sigma)]
-            np.add.at(counted, own, self._counted.readings)
-            np.add.at(recent, own, self._counted.recent)
+                own = cluster[nearest(places.place, nodes.weights, nodes.mean_sigma)]
+            np.add.at(counted, own, places.readings)
+            np.add.at(recent, own, places.recent)
         return {"counted": counted, "recent": recent}
 
     def _create_node(self, row: Floats) -> None:
