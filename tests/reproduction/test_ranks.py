@@ -366,8 +366,7 @@ def test_check_ends_with_1_where_chance_does_not_explain_a_rank(
 ) -> None:
     """On these data, which only have the names of the paper's, first with its ranks and then with
     fcac the best."""
-    words = ["--data", folder, "--epsilon", "none", "--trials", 1, "--check"]
-    words += [word for name in PUBLISHED for word in ("--algorithm", name)]
+    words = ["--data", folder, "--published", "--trials", 1, "--check"]
     known = {
         **{("hill_valley", name): "34521"[place] for place, name in enumerate(PUBLISHED)},
         **{("phoneme", name): "12345"[place] for place, name in enumerate(PUBLISHED)},
@@ -385,6 +384,28 @@ def test_check_ends_with_1_where_chance_does_not_explain_a_rank(
     differing = ranks(*words)
     assert differing.exit_code == 1
     assert "a mean rank does not agree with the published one" in differing.stderr
+
+
+def test_what_has_published_ranks_is_what_is_run_once_for_the_whole_and_its_parts(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[tuple[str, str, float | None]] = []
+
+    def scored(setting: Setting, trial: int) -> dict[str, float]:
+        ran.append((setting.dataset, setting["algorithm"], setting.epsilon))
+        return dict.fromkeys(SCORES, float(list(PUBLISHED).index(setting["algorithm"])))
+
+    monkeypatch.setitem(vars(EXPERIMENT), "run", scored)
+    words = ("--data", folder, "--published", "--trials", 1, "--resume", folder / "trials")
+    part = ranks(*words, "--dataset", "phoneme")
+    assert part.exit_code == 0, part.output
+    assert set(ran) == {("phoneme", name, None) for name in PUBLISHED}
+    assert ranks(*words).exit_code == 0
+    assert len(ran) == 2 * len(QUICK_DATASETS) * len(PUBLISHED), "nothing was run twice"
+    both = ranks(*words, "--algorithm", "kmeans")
+    assert "leave --algorithm and --epsilon out" in str(both.exception)
+    noisy = ranks(*words, "--epsilon", 15)
+    assert isinstance(noisy.exception, SettingsError)
 
 
 @pytest.mark.integration
