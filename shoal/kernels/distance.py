@@ -103,7 +103,7 @@ def _nearest_of_many(rows: Floats, centres: Floats) -> Ints:
     relative = rows @ factors.T
     relative += terms
     row = np.arange(len(rows))
-    labels = relative.argmin(axis=1)
+    labels: Ints = relative.argmin(axis=1)
     limits = relative[row, labels] + margin
     relative[row, labels] = np.inf
     doubt = np.flatnonzero(relative[row, relative.argmin(axis=1)] <= limits)
