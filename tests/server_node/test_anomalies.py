@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -57,6 +58,17 @@ RATE = 30
 """readings of each client in half an hour"""
 OUTAGE = Span(MONDAY + 30 * DAY_S + 10 * 3600, MONDAY + 30 * DAY_S + 13 * 3600)
 """a Wednesday: the server room is hot for three hours"""
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Days are those of the server's time zone, and what is planted here is planted in UTC: a
+    developer's own zone would move evenings into another day."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
 
 
 class Office:
