@@ -20,11 +20,14 @@ help: ## list the commands
 demo: $(VENV)/.demo ## cluster a real sensor stream on this machine, with a live page
 	@$(BIN)/shoal demo $(DEMO)
 
-# Kernels are compiled once, meanwhile: otherwise every process that needs them first would compile them for itself.
-# Long tests wait for processes more than they compute, so more workers than two cores gain time.
-test: $(VENV)/.dev ## in 20 to 45 minutes, by the processor: lint, check types, run all tests but those of `make integration`
-	$(BIN)/shoal kernels & $(MAKE) --no-print-directory lint check-types; passed=$$?; wait; exit $$passed
-	SHOAL_TEST_FORM=compiled $(BIN)/pytest -n 5 --dist loadfile --no-loadscope-reorder -m "not integration" $(TESTS)
+# Kernels are compiled once before the tests: otherwise every process that needs them first would compile them for itself.
+# Types are checked beside the tests, which wait for processes more than they compute, so more workers than two cores
+# gain time. What is wrong with types is printed last, where it is seen.
+test: $(VENV)/.dev lint ## in 17 to 45 minutes, by the processor: lint, check types, run all tests but those of `make integration`
+	$(BIN)/mypy > $(VENV)/types.txt & types=$$!; \
+		$(BIN)/shoal kernels && SHOAL_TEST_FORM=compiled \
+		$(BIN)/pytest -n 6 --dist loadfile --no-loadscope-reorder -m "not integration" $(TESTS); \
+		passed=$$?; wait $$types || { cat $(VENV)/types.txt; exit 1; }; exit $$passed
 
 check: $(VENV)/.dev lint ## in 5 to 10 minutes, while you work: lint, types, and the tests that need no other program
 	$(BIN)/mypy & types=$$!; \
