@@ -258,20 +258,35 @@ def _by_correntropy(points: Floats, nodes: Floats, far: float) -> Pairs:
     # by a factor below 1.
     margin = d * (EXP_ERROR + 4 * ROUNDING * far + d * ROUNDING) + SLACK
     height = max(1, TERMS_ELEMENTS // k)
-    sums, terms = np.empty((2, min(n, height), k), dtype=np.float32)
+    scratch = np.empty((2, min(n, height) * k), dtype=np.float32)
     found = []
     for start in range(0, n, height):
-        part = points[start : start + height].astype(np.float32)
-        total = sums[: len(part)]
-        term = terms[: len(part)]
-        total[:] = 0.0
-        for j in range(d):
-            np.subtract(part[:, j, None], columns[j], out=term)
-            np.multiply(term, -term, out=term)
-            total += np.exp(term, out=term)
-        row, node = np.nonzero(total >= (total.max(axis=1) - np.float32(2 * margin))[:, None])
+        part = np.ascontiguousarray(points[start : start + height].T, dtype=np.float32)
+        # The longer of the two is the last axis: otherwise NumPy would run many short loops.
+        if part.shape[1] > k:
+            sums = _sums_of_terms(columns, part, scratch).T
+        else:
+            sums = _sums_of_terms(part, columns, scratch)
+        near = sums >= (sums.max(axis=1) - np.float32(2 * margin))[:, None]
+        row, node = np.nonzero(np.ascontiguousarray(near))
         found.append((row + start, node))
     return np.concatenate([row for row, _ in found]), np.concatenate([node for _, node in found])
+
+
+def _sums_of_terms(these: Singles, those: Singles, scratch: Singles) -> Singles:
+    """these (d, n), those (d, m), scratch (2, at least n m) -> (n, m) d times the correntropy of
+    each pair, which is overwritten by the next call."""
+    n = these.shape[1]
+    m = those.shape[1]
+    sums = scratch[0, : n * m].reshape(n, m)
+    term = scratch[1, : n * m].reshape(n, m)
+    sums[:] = 0.0
+    for this, that in zip(these, those, strict=True):
+        np.subtract.outer(this, that, out=term)
+        np.multiply(term, term, out=term)
+        np.negative(term, out=term)
+        sums += np.exp(term, out=term)
+    return sums
 
 
 def _sorted_pairs(row: Ints, node: Ints) -> Pairs:

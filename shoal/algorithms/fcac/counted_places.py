@@ -169,7 +169,7 @@ class CountedPlaces:
             # Step by step: sums of fractions in another order would be other bits.
             self._recent *= math.exp(-float(step.readings.sum()) / RECENT_READINGS)
             np.add.at(self._recent, own, step.readings)
-            np.add.at(self._readings, own, step.readings)
+        np.add.at(self._readings, nearest[:first], _together(steps).readings)
 
     def _halve(self) -> None:
         """Keep half of the places, and add the readings of each other one to the nearest of them.
