@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -41,16 +42,31 @@ def bandwidth(points: Floats) -> float:
     # Relative to the first point, so that a constant feature has a spread of exactly 0 whatever its
     # value.
     centred = points - points[0]
-    centred -= centred.sum(axis=0) / m
+    # By `reduce`: of a few points, the method `sum` takes half as long again.
+    centred -= np.add.reduce(centred) / m
     np.multiply(centred, centred, out=centred)
-    spread = np.sqrt(centred.sum(axis=0) / (m - 1))
-    # Before the median: a feature that is constant must not make the bandwidth 0.
-    spread[spread == 0.0] = ZERO_SPREAD
-    spread.sort()
-    median = float(0.5 * (spread[(d - 1) // 2] + spread[d // 2]))
+    squares = np.add.reduce(centred)
+    squares.sort()
+    # The order of the spreads is that of the sums of squares: roots are taken of three of them.
+    least = math.sqrt(squares.item(0) / (m - 1))
+    if least == 0.0:
+        median = _median_but_for_constant(np.sqrt(squares / (m - 1)))
+    else:
+        lower = math.sqrt(squares.item((d - 1) // 2) / (m - 1))
+        median = 0.5 * (lower + math.sqrt(squares.item(d // 2) / (m - 1)))
     return max(bandwidth_factor(m, d) * median, SIGMA_MIN)
 
 
+def _median_but_for_constant(spread: Floats) -> float:
+    """The median of the spreads (d,), in which a feature that is constant has a small one: it must
+    not make the bandwidth 0."""
+    d = len(spread)
+    spread[spread == 0.0] = ZERO_SPREAD
+    spread.sort()
+    return float(0.5 * (spread[(d - 1) // 2] + spread[d // 2]))
+
+
+@lru_cache(maxsize=64)
 def bandwidth_factor(m: int, d: int) -> float:
     """The bandwidth of m points of d features over the median of their standard deviations."""
     return math.pow(4.0 / (2.0 + d), 1.0 / (4.0 + d)) * math.pow(m, -1.0 / (4.0 + d))

@@ -489,11 +489,11 @@ class ArtNetwork(NetworkAttributes, ABC):
         nodes = self._nodes
         distances = cim(row, nodes.weights, nodes.mean_sigma, nodes.distances, nodes.scratch)
         first = int(distances.argmin())
-        distance_first = float(distances[first])
+        distance_first = distances.item(first)
         # `argmin` takes the lowest position of a tie, which the published program leaves undefined.
         distances[first] = math.inf
         second = int(distances.argmin())
-        distance_second = float(distances[second])
+        distance_second = distances.item(second)
         # Case I: the input is farther from all nodes than the vigilance allows (line 15).
         if self._vigilance < distance_first and not self._is_full():
             case = 1

@@ -390,11 +390,11 @@ class CAEFC(ArtNetwork):
         if second is not None:
             edges.link(first, second)
             # Taken after the link: the second winner moves too, as in the published program.
-            neighbours = list(edges.ages[first])
-            share = self.options.neighbour_factor / nodes.counts[neighbours]
-            moved = nodes.weights[neighbours]
+            neighbours = np.array(list(edges.ages[first]))
+            share = self.options.neighbour_factor / nodes.counts.take(neighbours)
+            moved = nodes.weights.take(neighbours, axis=0)
             moved += (row - moved) * share[:, None]
-            # A list of positions gave a copy, so it is written back.
+            # `take` gave a copy, so it is written back.
             nodes.weights[neighbours] = moved
         edges.remove_old_edges(first, self.options.edge_factor)
 

@@ -255,11 +255,14 @@ class Origins:
 
     def _add(self, position: int, client: str, number: int) -> None:
         inputs = self._inputs[position]
-        if client not in inputs and len(inputs) >= CLIENTS_COUNTED_MAX:
+        if client in inputs:
+            inputs[client] += number
+            return
+        if len(inputs) >= CLIENTS_COUNTED_MAX:
             fewest = min(inputs.values())
             # Of several the first by name: a restored node lists its clients in another order.
             number += inputs.pop(min(name for name, count in inputs.items() if count == fewest))
-        inputs[client] = inputs.get(client, 0) + number
+        inputs[client] = number
 
     def _take_next(self) -> str:
         """The client of the next input, which is no longer expected then. `_take_each` for one

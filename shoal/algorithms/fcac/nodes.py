@@ -197,8 +197,8 @@ def _mean(sigmas: Floats) -> float:
     """The mean bandwidth; 0 without nodes."""
     if len(sigmas) == 0:
         return 0.0
-    # Not `np.mean`, which takes three times as long for a few nodes; the bits are the same.
-    return float(sigmas.sum() / len(sigmas))
+    # Not `np.mean`, which takes four times as long for a few nodes; the bits are the same.
+    return float(np.add.reduce(sigmas)) / len(sigmas)
 
 
 def _copy_resized(array: NDArray[Element], live: int, capacity: int) -> NDArray[Element]:
