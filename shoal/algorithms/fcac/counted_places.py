@@ -183,22 +183,14 @@ class CountedPlaces:
         kept = [int(self._readings.argmax())]
         distance = _squared_from(columns, self._place[kept[0]])
         nearest = np.zeros(len(self._place), dtype=np.int64)
-        everywhere = np.arange(len(self._place))
         while len(kept) < self._places_max // 2:
             farthest = int(distance.argmax())
-            candidates = everywhere
-            compared = columns
-            # A place that is at most half as far from its nearest one as that is from the new one
-            # is no nearer to the new one (triangle inequality): most distances are not computed.
             if columns.size >= SCREENED_FROM:
-                from_kept = _squared_from(columns.take(kept, axis=1), self._place[farthest])
-                candidates = np.flatnonzero(from_kept[nearest] < NEARER_MAX * distance)
-                compared = columns.take(candidates, axis=1)
-            from_it = _squared_from(compared, self._place[farthest])
-            is_nearer = from_it < distance[candidates]
-            nearer = candidates[is_nearer]
-            nearest[nearer] = len(kept)
-            distance[nearer] = from_it[is_nearer]
+                self._give_screened(columns, kept, farthest, nearest, distance)
+            else:
+                from_it = _squared_from(columns, self._place[farthest])
+                nearest[from_it < distance] = len(kept)
+                np.minimum(distance, from_it, out=distance)
             kept.append(farthest)
             # All places are among those that are kept, some of them more than once.
             if distance[farthest] == distance.max():
@@ -211,6 +203,29 @@ class CountedPlaces:
         self._place = self._place[kept]
         self._readings = readings
         self._recent = recent
+
+    def _give_screened(
+        self,
+        columns: Floats,
+        kept: Sequence[int],
+        farthest: int,
+        nearest: Ints,
+        distance: Floats,
+    ) -> None:
+        """Give the place at `farthest`, the next that is kept, the places (d, n) that are nearer to
+        it than to their `nearest` one of those `kept` so far, at a squared `distance` (n,).
+
+        A place that is at most half as far from its nearest one as that is from the new one is no
+        nearer to the new one (triangle inequality): of many places, most distances are not
+        computed.
+        """
+        from_kept = _squared_from(columns.take(kept, axis=1), self._place[farthest])
+        candidates = np.flatnonzero(from_kept[nearest] < NEARER_MAX * distance)
+        from_it = _squared_from(columns.take(candidates, axis=1), self._place[farthest])
+        is_nearer = from_it < distance[candidates]
+        nearer = candidates[is_nearer]
+        nearest[nearer] = len(kept)
+        distance[nearer] = from_it[is_nearer]
 
     def state(self) -> CountedPlacesState:
         """What `restore` needs. No later addition changes it."""
