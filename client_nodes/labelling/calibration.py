@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 
-from shoal.client_nodes.labelling.novelty import BINS, distance_bins
+from shoal.client_nodes.labelling.novelty import BINS, distance_bins, middle_distances
 from shoal.client_nodes.labelling.snapshot_clusters import NO_IDENTITY, SnapshotClusters
 from shoal.client_nodes.labelling.visits import KeptReadings, Place
 from shoal.kernels.arrays import Ints
@@ -45,10 +45,13 @@ class Move(NamedTuple):
     """(n,) bins of some readings before, which ascend"""
     new: Ints
     """(n,) bins of the same rank after"""
+    farthest: int
+    """bin after of the farthest of them that was measured; `new` may end beyond it"""
 
     def counts(self, counts: Ints) -> Ints:
         """counts (BINS,) of distances before -> the same of distances after."""
         moved = np.zeros_like(counts)
+        beyond = self._beyond()
         levels, first, readings = np.unique(self.old, return_index=True, return_counts=True)
         middle = np.add.reduceat(self.new, first) / readings
         for number in np.flatnonzero(counts).tolist():
@@ -64,11 +67,22 @@ class Move(NamedTuple):
             if number < levels[0]:
                 there = number + middle[0] - levels[0]
             elif number > levels[-1]:
-                there = number + self.new[-1] - levels[-1]
+                there = beyond[number]
             else:
                 there = np.interp(number, levels, middle)
             moved[int(np.clip(np.rint(there), 0, BINS - 1))] += counts[number]
         return moved
+
+    def _beyond(self) -> Ints:
+        """(BINS,) where distances beyond the farthest of `old` lie after.
+
+        They stay as much farther, as a distance: no distance changes by more than its node has
+        moved. A factor would move the farthest readings on with every move, until nothing were
+        novel.
+        """
+        distances = middle_distances()
+        there = distances + distances[self.farthest] - distances[self.old[-1]]
+        return distance_bins(there)
 
 
 @state_type
@@ -171,5 +185,6 @@ def _move(before: Mapping[Place, _Measured], after: Mapping[Place, _Measured]) -
         return None
     # The farthest of many readings lies farther than that of the few that are kept: by as much
     # again as these reach beyond nine tenths of them.
-    beyond = 2 * new[-1] - new[len(new) * 9 // 10]
-    return Move(np.append(old, old[-1]), np.append(new, min(beyond, BINS - 1)))
+    distances = middle_distances()[new]
+    beyond = distance_bins(2 * distances[-1:] - distances[len(new) * 9 // 10])
+    return Move(np.append(old, old[-1]), np.append(new, beyond), int(new[-1]))

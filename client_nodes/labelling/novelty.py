@@ -41,6 +41,13 @@ def distance_bins(distances: Floats) -> Ints:
     return bins
 
 
+def middle_distances() -> Floats:
+    """(BINS,) a distance in the middle of each bin."""
+    middle = NEAREST * 10.0 ** ((np.arange(BINS) - 0.5) / BINS_PER_DECADE)
+    middle[0] = 0.5 * NEAREST
+    return middle
+
+
 class Ranked(NamedTuple):
     """What `rank` returns."""
 

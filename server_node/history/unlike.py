@@ -61,6 +61,8 @@ ALARM_DAYS_MAX: Final = 28
 """days after which what is unlike is usual for the client"""
 
 WEEK_S: Final = 7 * DAY_S
+WEEKDAYS_MIN: Final = 3
+"""earlier days of a weekday without which it is not known what is usual on it"""
 
 ClientShares = Mapping[int, Shares]
 """client -> shares of clusters in its readings"""
@@ -276,7 +278,7 @@ class UnlikeWatch:
         self, client: int, start: int, earlier: Sequence[int], per_month: float
     ) -> bool | None:
         """Whether a client is more unlike the others than it usually is; None where it cannot be
-        compared. It is until what it is like then has lasted, and is usual."""
+        compared. It is until it is as usual for the weekday, or what it is like has lasted."""
         day = self._days[start]
         fellows = day.distances[client].keys()
         unlike = day.unlikeness(client, fellows)
@@ -292,7 +294,20 @@ class UnlikeWatch:
             return False
         # Without `UNLIKE_MIN`: an alarm ends only when the client is as usual, or it would end and
         # begin again around the limit.
-        return unlike > largest + ROUNDING
+        if unlike > largest + ROUNDING:
+            return True
+        # A machine that stands still at weekends is as all others then: a day is as usual only if
+        # it is so among those of its weekday, or the alarm would end and begin again every week.
+        # Without the week before the alarm, in which it may have begun.
+        weekdays = []
+        for before in earlier:
+            if (start - before) % WEEK_S == 0 and before <= since - WEEK_S:
+                weekdays.append(before)
+        of_weekday = self._earlier(client, fellows, weekdays)
+        if len(of_weekday) < WEEKDAYS_MIN:
+            return False
+        # The second largest: a fault, or a history that began on that day, makes one of them odd.
+        return unlike > sorted(of_weekday)[-2] + UNLIKE_MIN
 
     def _earlier(self, client: int, fellows: Set[int], earlier: Sequence[int]) -> list[float]:
         """The unlikeness of a client on these days, to the clients of which there are readings

@@ -73,6 +73,31 @@ def test_readings_that_are_as_they_were_are_not_novel_where_nodes_have_moved() -
             assert novel_share(before, unmoved, rows) > 0.5
 
 
+def test_readings_far_outside_are_novel_however_often_nodes_have_moved() -> None:
+    here = clusters_at(0.0, 1)
+    spread = Spread()
+    calibration = Calibration()
+    kept = kept_of(readings_near(here, 60, 1))
+    novel_share(here, spread, readings_near(here, 2000, 0), counts=True)
+    calibration.follow(here, None, kept)
+    before = here
+    moves = 0
+    for version in range(2, 22):
+        there = clusters_at(0.05 * (version % 2 == 0), version)
+        for identity, move in calibration.follow(there, before, kept).items():
+            spread.move(identity, move.counts)
+            moves += 1
+        before = there
+    assert moves == 20
+    assert novel_share(before, spread, readings_near(here, 500, 2)) < 0.01
+    outside = readings_near(here, 20, 3) - [0.0, 0.2]
+    assigned = before.assign(readings_near(here, 20, 3), outside)
+    assert (assigned.reference == FIRST_IDENTITY).all()
+    counted = np.zeros(20, dtype=np.bool_)
+    novelty = spread.judge(assigned.reference, assigned.distance, counted).novelty
+    assert (novelty >= 0.999).all()
+
+
 def test_clusters_that_stay_and_readings_that_are_too_few_move_nothing() -> None:
     here = clusters_at(0.0, 1)
     calibration = Calibration()
@@ -111,14 +136,15 @@ def test_a_move_keeps_the_number_of_readings_and_spreads_what_lay_together() -> 
     new = np.array([50, 60, 70, 90])
     counts = np.zeros(BINS, dtype=np.int64)
     counts[[90, 100, 105, 110, 120]] = [1, 7, 1, 5, 2]
-    moved = Move(old, new).counts(counts)
+    moved = Move(old, new, 90).counts(counts)
     there = np.flatnonzero(moved)
     # Of seven that lay together two, two and three; 105 is half the way from their mean, 60, to 90.
+    # Bin 120 is 43 % farther than 110, which is as much as 108 is farther than 90.
     assert dict(zip(there.tolist(), moved[there].tolist(), strict=True)) == {
         50: 3,
         60: 2,
         70: 3,
         75: 1,
         90: 5,
-        100: 2,
+        108: 2,
     }

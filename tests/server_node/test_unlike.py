@@ -234,6 +234,42 @@ def test_a_client_is_compared_by_the_mean_of_three_days_in_bins_with_readings_of
     assert watch.unlikeness[0] == pytest.approx(1 / 3)
 
 
+def test_a_machine_that_stands_still_at_weekends_stays_unlike_until_it_is_as_it_was(
+    store: HistoryStore,
+) -> None:
+    """Four machines make two products by day; the last one of them the first product alone, and
+    from a Monday on for three weeks something else."""
+    changed = range(DAYS, DAYS + 21)
+    other_product = 4
+    watch = UnlikeWatch()
+    found = []
+    for day in range(DAYS + 32):
+        rng = np.random.default_rng([5, day])
+        bins: list[Cells] = []
+        for part in range(BINS):
+            cells: dict[tuple[int, int], int] = {}
+            for machine in range(4):
+                making = BY_DAY
+                if machine < 3 and part == 2:
+                    making = other_product
+                if machine == 3 and day in changed:
+                    making = FAULT
+                works = day % 7 < 5 and part in (1, 2)
+                at_work = int(rng.integers(60, READINGS)) if works else 0
+                cells[machine, BY_NIGHT] = READINGS - at_work
+                if at_work:
+                    cells[machine, making] = at_work
+            bins.append(cells)
+        publish(store, day, bins)
+        for finding in look(watch, store, day, known=(*KNOWN, other_product)):
+            found.append((day, finding.unlike, finding.client))
+    [begun, ended] = [finding for finding in found if finding[0] >= DAYS]
+    assert begun[1:] == (True, 3)
+    assert ended[1:] == (False, 3)
+    assert begun[0] < changed.start + 3
+    assert changed.stop <= ended[0] < changed.stop + 7
+
+
 def test_what_lasts_becomes_usual(store: HistoryStore) -> None:
     watch, found = follow(
         store,
