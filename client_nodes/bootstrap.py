@@ -62,8 +62,7 @@ class OfHost(NamedTuple):
     note_charge: NoteRow | None = None
     """gets what its ledger is charged, where that moves with it"""
     ledgers: LedgersFile | None = None
-    """the file with the ledgers of all clients, where what they have here is a working copy, which
-    is made anew after a power cut; None: each has a ledger of its own"""
+    """the file with the ledgers of all clients; None where nothing is counted"""
 
 
 @contextmanager
@@ -114,8 +113,8 @@ def open_client(
         # contract is compared before it is made.
         key_is_new = not (folder / NOISE_KEY).exists()
         owner = checkpoint_owner(config, client)
-        is_copy = of_host is not None and of_host.ledgers is not None
-        ledger_file, has_ledger = _ledger_of(config, client, of_host)
+        ledgers = None if of_host is None else of_host.ledgers
+        ledger_file, has_ledger = _ledger_of(config, client, ledgers)
         check_ledger_counts(ledger_file, contract.mode, has_ledger=has_ledger)
         releases = Releases(readings, owner) if contract.mode.formal else None
         published = read_published(log, config.contract)
@@ -123,10 +122,11 @@ def open_client(
         if key_is_new and releases is not None:
             releases.check_new(has_ledger=has_ledger)
         derived = None if of_host is None else of_host.noise_key()
-        noise_key = load_or_create_key(folder / NOISE_KEY, derived, syncs=not is_copy)
+        syncs = ledgers is None or not ledgers.is_copy
+        noise_key = load_or_create_key(folder / NOISE_KEY, derived, syncs=syncs)
         ledger = None
         if contract.mode.formal:
-            ledger = stack.enter_context(_open_ledger(ledger_file, owner, noise_key, of_host))
+            ledger = stack.enter_context(_open_ledger(config, client, noise_key, of_host))
         resources = ClientResources(
             readings=readings,
             checkpoint=checkpoint,
@@ -149,24 +149,33 @@ def open_client(
         )
 
 
-def _ledger_of(config: Config, client: str, of_host: OfHost | None) -> tuple[Path, bool]:
+def _ledger_of(config: Config, client: str, ledgers: LedgersFile | None) -> tuple[Path, bool]:
     """The file with the ledger of a client, and whether it has one."""
-    if of_host is not None and of_host.ledgers is not None:
-        ledgers = of_host.ledgers
-        return ledgers.path, ledgers.has_account(checkpoint_owner(config, client))
     file = config.readings_folder / client / LEDGER
-    return file, file.exists()
+    if ledgers is None:
+        return file, file.exists()
+    # One of its own is taken over when the client is opened.
+    has_ledger = ledgers.has_account(checkpoint_owner(config, client)) or file.exists()
+    return ledgers.path, has_ledger
 
 
-def _open_ledger(file: Path, owner: str, noise_key: bytes, of_host: OfHost | None) -> Ledger:
+def _open_ledger(config: Config, client: str, noise_key: bytes, of_host: OfHost | None) -> Ledger:
+    owner = checkpoint_owner(config, client)
+    fingerprint = ledger_fingerprint(noise_key)
+    file = config.readings_folder / client / LEDGER
+    if of_host is None:
+        return Ledger(file, owner, fingerprint, watch=noting_slowness)
+    ledgers = of_host.ledgers
+    assert ledgers is not None, "a host has a file of ledgers where something is counted"
+    # Of a version before, by which each client of a host had a file of its own.
+    ledgers.adopt(owner, file)
     return Ledger(
-        file,
+        ledgers.path,
         owner,
-        ledger_fingerprint(noise_key),
-        keeps_open=of_host is None,
-        shared=None if of_host is None else of_host.ledgers,
+        fingerprint,
+        shared=ledgers,
         watch=noting_slowness,
-        note=None if of_host is None else of_host.note_charge,
+        note=of_host.note_charge,
     )
 
 

@@ -105,7 +105,7 @@ class PartitionHost(Host):
         return SiteSource(config, self._names, clients_max, clock, self._moves)
 
     def _make_shared(self, config: Config) -> SharedFiles:
-        return SharedFiles(config, self._moves.watch, self._commit)
+        return SharedFiles(config, self._moves.watch, self._commit, self._moves.ledgers)
 
     def _commit(self, checkpoints: CheckpointFile) -> None:
         self._moves.commit(checkpoints, self.source.site)
@@ -123,7 +123,6 @@ class PartitionHost(Host):
             ._replace(
                 noise_key=partial(self._moves.noise_key, client),
                 note_charge=self._moves.charge_notes(client),
-                ledgers=self._moves.ledgers,
             )
         )
 

@@ -4,7 +4,8 @@ A client of a host is the same `ClientNode` as in a process of its own: what it 
 same to the bit. Its noise key, ledger and notes of releases stay its own, so a host changes no
 guarantee. Where each client has a readings log, all its files are its own, and it can move between
 a host and a process. Where the readings of all come in one log, clients share a file of readings,
-one of checkpoints and one connection to the federation's log (`SharedFiles`), and step together.
+one of checkpoints, one of ledgers and one connection to the federation's log (`SharedFiles`), and
+step together.
 """
 
 from __future__ import annotations
@@ -310,6 +311,9 @@ class Host:
             with shared.together(self._clients):
                 did_something = self._step_clients(stepped)
                 self._note_stored(stepped)
+            with shared.marking():
+                for client in stepped:
+                    client.mark_stored()
             with shared.publishing():
                 published = [client for client in stepped if client.publish()]
             if shared.has_failed:
@@ -372,6 +376,9 @@ class Host:
                 for client in clients:
                     client.store_unstored()
                 self._note_stored(clients)
+            with shared.marking():
+                for client in clients:
+                    client.mark_stored()
             with shared.publishing():
                 for client in clients:
                     client.publish()
@@ -478,6 +485,7 @@ class Host:
             shared.log,
             shared.decode,
             STORE_EVERY_S,
+            ledgers=shared.ledgers,
         )
 
     def _client_names(self) -> Sequence[str]:

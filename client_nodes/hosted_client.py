@@ -134,6 +134,17 @@ class HostedClient:
             self._retry_s = RETRY_FIRST_S
         return did_something
 
+    def mark_stored(self) -> None:
+        """Note in its ledger what the newest step has stored; `publish` must follow. Raises nothing
+        that `ClientNode` raises on purpose."""
+        if self._node is None or not self._has_stepped:
+            return
+        with self._own_events():
+            try:
+                self._node.mark_stored()
+            except ShoalError as error:
+                self._fail(error)
+
     def publish(self) -> bool:
         """Publish what the newest step has stored; whether that was anything. Raises nothing that
         `ClientNode` raises on purpose."""
@@ -142,7 +153,6 @@ class HostedClient:
         with self._own_events():
             try:
                 has_published = self._node.publish()
-                self._node.rest()
             except ShoalError as error:
                 self._fail(error)
                 return False

@@ -618,6 +618,12 @@ class ClientNode:
             place = (rejected.record.partition, rejected.record.offset)
             self._faults.add(rejected.fault, place)
 
+    def mark_stored(self) -> None:
+        """Note in the ledger what the newest `advance` has stored, which must be on the disk by
+        now; `publish` does so where it was not done."""
+        if self._has_stored:
+            self._windows.stored()
+
     def publish(self) -> bool:
         """Publish what the newest `advance` has stored, which must be on the disk by now.
 
@@ -651,11 +657,6 @@ class ClientNode:
         """Delete what is published from the outbox: a process after this one needs not be started
         to publish it again. Raises as `step` does."""
         self._outbox.delete_published()
-
-    def rest(self) -> None:
-        """Release what only a step needs, until the next one: many clients share a process."""
-        if self._resources.ledger is not None:
-            self._resources.ledger.rest()
 
     def _store(self, updates: Sequence[EncodedUpdate]) -> float:
         """Store the state with these updates, to be published.

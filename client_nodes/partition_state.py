@@ -144,7 +144,7 @@ class PartitionState:
         """Read the changelog, and make the working copy of it. Raises as it and the files do, and
         `InvalidState` for records that no host has written."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._ledgers = LedgersFile(self._folder / LEDGER)
+        self._ledgers = LedgersFile(self._folder / LEDGER, is_copy=True)
         path = self._folder / HOST_CHECKPOINTS
         with closing(CheckpointFile(path, host_owner(self._config))) as checkpoints:
             checkpoints.connection.execute("PRAGMA synchronous = OFF")

@@ -1,16 +1,18 @@
-"""What the clients of a host share: one file with their checkpoints, and the federation's log.
+"""What the clients of a host share: a file with their checkpoints, one with their ledgers, and the
+federation's log.
 
 Ten thousand clients with files and connections of their own would be a hundred thousand open files,
-and each would wait for the disk by itself. Here the steps of many clients are one transaction: what
-they save is in the file at its end; then all publish, with one wait for the log. So a kill at any
-instant leaves what it leaves of a client of its own: records that are stored and perhaps not
-published yet, which its next start publishes.
+and each would wait for the disk by itself. Here the steps of many clients are one transaction of
+each file: first what they have charged is on the disk, then what they save; then all publish, with
+one wait for the log. So a kill at any instant leaves what it leaves of a client of its own: charges
+of what is not stored, which is made again and costs nothing then, and records that are stored and
+perhaps not published yet, which its next start publishes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 
 from shoal.client_nodes.asleep import SleepNotes, StoredStates
@@ -23,10 +25,12 @@ from shoal.client_nodes.bootstrap import (
 from shoal.client_nodes.snapshots import decode_snapshot
 from shoal.config.settings import Config
 from shoal.errors import ShoalError
+from shoal.privacy.ledger import LEDGER, LedgersFile
 from shoal.protocol.messages import Snapshot
 from shoal.protocol.topics import ensure_topics
 from shoal.runtime.checkpoint import CheckpointFile
 from shoal.runtime.logs import open_federation_log
+from shoal.telemetry.slow_files import noting_slowness
 from shoal.transports.base import Headers, Log, Positions, Record, TopicSettings
 from shoal.transports.forwarded import ForwardedLog
 
@@ -131,20 +135,26 @@ class SharedLog(ForwardedLog):
 
 
 class SharedFiles:
-    """The checkpoints and the log of all clients of a host, opened at the first use."""
+    """The checkpoints, the ledgers and the log of all clients of a host, opened at the first
+    use."""
 
     def __init__(
         self,
         config: Config,
         opened: Callable[[CheckpointFile], None] | None = None,
         committed: Callable[[CheckpointFile], None] | None = None,
+        ledgers: LedgersFile | None = None,
     ) -> None:
         """`opened`: called with the file of checkpoints when it was opened; `committed`: called
-        with it once steps are stored in it, and before any of that is published."""
+        with it once steps are stored in it, and before any of that is published. `ledgers`: the
+        open file with the ledgers of the clients; None: one of this host, beside the
+        checkpoints."""
         self._config = config
         self._opened = opened
         self._committed = committed
         self._checkpoints: CheckpointFile | None = None
+        self._moving_ledgers = ledgers
+        self._own_ledgers: LedgersFile | None = None
         self._log: SharedLog | None = None
         self._real_log: Log | None = None
         self._begun: set[str] = set()
@@ -164,6 +174,11 @@ class SharedFiles:
         return self._checkpoints
 
     @property
+    def ledgers(self) -> LedgersFile | None:
+        """The open file with the ledgers of all clients; None where nothing is counted."""
+        return self._moving_ledgers or self._own_ledgers
+
+    @property
     def log(self) -> SharedLog:
         """The open log of the federation."""
         assert self._log is not None, "clients step within `together`"
@@ -180,10 +195,23 @@ class SharedFiles:
             self._open()
             self._begin(clients)
             self.log.begin()
-            with self.checkpoints.together():
+            # The ledgers within the checkpoints: they are on the disk before what they are charged
+            # for is stored.
+            with self.checkpoints.together(), self._charging():
                 yield
             if self._committed is not None:
                 self._committed(self.checkpoints)
+
+    @contextmanager
+    def marking(self) -> Iterator[None]:
+        """Ledgers note inside what is stored: before it is published, so that an older copy of a
+        checkpoint is known from then on. Raises as `together` does."""
+        with self._closed_by_errors(), self._charging():
+            yield
+
+    def _charging(self) -> AbstractContextManager[None]:
+        ledgers = self.ledgers
+        return nullcontext() if ledgers is None else ledgers.together()
 
     @contextmanager
     def publishing(self) -> Iterator[None]:
@@ -237,9 +265,11 @@ class SharedFiles:
         return snapshot
 
     def close(self) -> None:
-        """Close both. The next use opens them."""
+        """Close all. The next use opens them."""
         log = self._real_log
         checkpoints = self._checkpoints
+        ledgers = self._own_ledgers
+        self._own_ledgers = None
         self._log = None
         self._real_log = None
         self._checkpoints = None
@@ -250,6 +280,8 @@ class SharedFiles:
             if log is not None:
                 log.close()
         finally:
+            if ledgers is not None:
+                ledgers.close()
             if checkpoints is not None:
                 checkpoints.close()
 
@@ -272,6 +304,16 @@ class SharedFiles:
             self._checkpoints = CheckpointFile(path, host_owner(self._config))
             if self._opened is not None:
                 self._opened(self._checkpoints)
+        self._open_ledgers()
         if self._log is None:
             self._real_log = open_federation_log(self._config)
             self._log = SharedLog(self._real_log)
+
+    def _open_ledgers(self) -> None:
+        """Open the file of ledgers, under the lock of the checkpoints."""
+        if self.ledgers is not None:
+            return
+        path = self._config.client.folder / LEDGER
+        # Without a guarantee nothing is counted; what was counted before forbids that.
+        if self._config.resolved.mode.formal or path.exists():
+            self._own_ledgers = LedgersFile(path, watch=noting_slowness)

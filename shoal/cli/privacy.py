@@ -96,8 +96,9 @@ def _ledgers(folder: Path, name: str | None, federation: str) -> dict[str, dict[
     for path in folder.glob(place):
         if not path.parent.match(PARTITION_FOLDERS):
             ledgers[path.parent.name] = read_spending(path)
-    # A host of a group has those of the clients of a partition in one file.
-    for path in folder.glob(f"{PARTITION_FOLDERS}/{LEDGER}"):
+    # A host that takes readings from one log has those of all clients in one file, and one of a
+    # group those of the clients of each partition. What a client had before is taken over there.
+    for path in (*folder.glob(LEDGER), *folder.glob(f"{PARTITION_FOLDERS}/{LEDGER}")):
         for owner, spending in read_spending(path).items():
             client = client_of(owner, federation)
             if client is not None and name in (None, client):

@@ -246,6 +246,9 @@ _KEY_COLUMNS: Final = {
     "passed": 1,
 }
 """table of charges -> how many of its columns, the first ones, are its key"""
+_ONE_ROW_EACH: Final = ("about", "accounts", "noised", "budgets", "passed")
+"""tables with a row or few of each client. The others grow with every window: of thousands of
+clients they are read where a client is opened, and not as a whole at a start"""
 LedgerRow = tuple[Any, ...]
 _Written = tuple[str, LedgerRow, bool]
 """a table, a row of it that was written, and whether it is there"""
@@ -293,7 +296,7 @@ class Ledger:
     """An SQLite file beside the readings log, and one account in it.
 
     Several processes may have it open. Every charge is flushed to the disk before `charge` returns,
-    unless the file is shared (`LedgersFile`).
+    unless the file is shared: see `LedgersFile.together`.
     Every method raises `InvalidState` for a damaged file, `SettingsError` when this user may not
     write it, and `LogUnavailable` when the disk is full or fails.
     """
@@ -304,7 +307,6 @@ class Ledger:
         owner: str,
         fingerprint: str,
         *,
-        keeps_open: bool = True,
         shared: LedgersFile | None = None,
         watch: Callable[[Path], AbstractContextManager[None]] = lambda file: nullcontext(),
         note: NoteRow | None = None,
@@ -312,18 +314,15 @@ class Ledger:
         """`owner` names the account, "client a of plant"; `fingerprint` the noise key of that
         client.
 
-        `keeps_open`: whether the file stays open over `rest`; a host with thousands of clients
-        opens each ledger only to use it. `shared`: the open file in which it is, with those of
-        other clients; None: the one at `path`, of its own. `watch` surrounds each write of the
-        file. `note` gets every row that was written, or None for one that was deleted, once it is
-        in the file. An owner without an account gets one. Raises `InvalidState` for an account of
-        another key.
+        `shared`: the open file in which it is, with those of other clients; None: the one at
+        `path`, of its own. `watch` surrounds each write of the file. `note` gets every row that was
+        written, or None for one that was deleted, once it is in the file. An owner without an
+        account gets one. Raises `InvalidState` for an account of another key.
         """
         self._path = path
         self._watch = watch
         self._owner = owner
         self.fingerprint = fingerprint
-        self._keeps_open = keeps_open
         self._note = note
         self._shared = shared
         self._written: list[_Written] = []
@@ -336,7 +335,7 @@ class Ledger:
             self._connection = shared.connection
             self._scope = " WHERE owner = :owner"
         with self._opened():
-            self.identity = self._open() if shared is None else shared.identity
+            self.identity = self._open() if shared is None else shared.identity_of(owner)
             """a random name, given when the file was created; a copy has the same"""
             self._open_account()
 
@@ -579,9 +578,6 @@ class Ledger:
         if self._shared is not None:
             # One process has the file.
             return 0
-        if not self._keeps_open:
-            # SQLite counts for a connection: to one that was opened just now nothing is new.
-            return hash(_stamps(self._path))
         with self._opened():
             return int(self._file.execute("PRAGMA data_version").fetchone()[0])
 
@@ -626,16 +622,8 @@ class Ledger:
                     f"noisy rows up to place {charged_stop} of the readings log", f"up to {stop}"
                 )
 
-    def rest(self) -> None:
-        """Close the file until the next use, unless it is kept open."""
-        if not self._keeps_open:
-            self._close()
-
     def close(self) -> None:
         """Close the file, unless others have it, too."""
-        self._close()
-
-    def _close(self) -> None:
         if self._shared is None and self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -658,16 +646,9 @@ class Ledger:
             # file is empty or whole.
             if not file.execute("SELECT 1 FROM sqlite_master").fetchall():
                 _make_tables(file)
-        if self._file.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
-            raise unreadable(self._path, "its pages are inconsistent")
-        tables = _tables(self._file)
-        about = _about(self._file) if "about" in tables else {}
-        if about.get("format", FORMAT) != FORMAT:
-            raise _of_another_version(self._path)
-        if tables != _TABLES or "identity" not in about:
-            raise unreadable(self._path, "not all of its tables are there")
+        identity = _checked_identity(self._file, self._path)
         self._note_rows(self._file)
-        return str(about["identity"])
+        return identity
 
     def _open_account(self) -> None:
         """Make the account where there is none. Raises `InvalidState` for one of another key."""
@@ -731,13 +712,18 @@ class Ledger:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         self._written.clear()
-        with self._opened(), self._watch(self._path), writing(self._file):
+        with self._opened(), self._watch(self._path), self._one_write():
             yield self._file
         # Only what was committed: after an error none of it is in the file.
         if self._note is not None:
             for table, row, is_there in self._written:
                 self._note(table, row[: _KEY_COLUMNS[table]], row if is_there else None)
         self._written.clear()
+
+    def _one_write(self) -> AbstractContextManager[None]:
+        if self._shared is None:
+            return writing(self._file)
+        return self._shared.writing()
 
     def _note_rows(self, file: sqlite3.Connection) -> None:
         """Have every row that this connection writes noted."""
@@ -802,29 +788,157 @@ class LedgersFile:
     """One file with the ledgers of many clients of a host, each of which is alone with its
     readings, so that its account is its whole ledger.
 
-    A working copy, which one process has to itself, and which is made anew after a power cut: no
-    charge waits for the disk. It raises as `Ledger` does.
+    The charges of a step of many clients are one transaction (`together`). One process has the
+    file to itself, but for readers of a report. It raises as `Ledger` does.
     """
 
-    def __init__(self, path: Path) -> None:
-        """`path`: there is no file yet."""
+    def __init__(
+        self,
+        path: Path,
+        *,
+        is_copy: bool = False,
+        watch: Callable[[Path], AbstractContextManager[None]] = lambda file: nullcontext(),
+    ) -> None:
+        """`is_copy`: a working copy, of which there is no file yet, and which is made anew after a
+        power cut, so that no charge waits for the disk. `watch` surrounds each wait for the
+        disk. Raises `InvalidState` for a damaged file."""
         self.path = path
+        self.is_copy = is_copy
         self.written: list[_Written] = []
         """what the transaction that is open has written"""
-        self.identity = secrets.token_hex(IDENTITY_BYTES)
-        """see `Ledger.identity`"""
-        make_private(path, syncs=False)
+        self._watch = watch
+        self._together = False
+        self._has_begun = False
+        """whether something was charged since `together` has begun"""
+        self._adopted: list[Path] = []
+        """files whose rows are in this one once its transaction has ended"""
+        make_private(path, syncs=not is_copy)
         with self.errors():
             self.connection = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None)
             try:
                 # Readers of a report must not wait for the host, nor the host for them.
                 self.connection.execute("PRAGMA journal_mode = WAL")
-                self.connection.execute("PRAGMA synchronous = OFF")
+                self.connection.execute(f"PRAGMA synchronous = {'OFF' if is_copy else 'FULL'}")
                 with writing(self.connection):
-                    _make_tables(self.connection, self.identity)
+                    if not self.connection.execute("SELECT 1 FROM sqlite_master").fetchall():
+                        _make_tables(self.connection)
+                self.identity = _checked_identity(self.connection, path, _ONE_ROW_EACH)
+                """see `Ledger.identity`"""
             except BaseException:
                 self.connection.close()
                 raise
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """All that is charged inside is on the disk once this ends, with one wait for it; none of
+        it where this raises. In a working copy each charge is by itself."""
+        if self.is_copy:
+            yield
+            return
+        self._together = True
+        try:
+            yield
+            if self._has_begun:
+                self._commit()
+        except BaseException:
+            # What was to be taken over is not here.
+            self._adopted = []
+            raise
+        finally:
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+            self._together = False
+            self._has_begun = False
+        self._delete_adopted()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """One charge, whole or not at all."""
+        if not self._together:
+            with writing(self.connection):
+                yield
+            return
+        if self._has_begun:
+            self._check_begun()
+        else:
+            self.connection.execute("BEGIN IMMEDIATE")
+            self._has_begun = True
+        self.connection.execute("SAVEPOINT one_charge")
+        try:
+            yield
+        except BaseException:
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK TO one_charge")
+                self.connection.execute("RELEASE one_charge")
+            raise
+        self.connection.execute("RELEASE one_charge")
+
+    def _commit(self) -> None:
+        with self.errors(), self._watch(self.path):
+            self._check_begun()
+            self.connection.execute("COMMIT")
+
+    def _check_begun(self) -> None:
+        """Raises `LogUnavailable` where SQLite has rolled back by itself, as after an error of the
+        disk: charges of clients that know nothing of it are lost, so none of them may publish."""
+        if not self.connection.in_transaction:
+            raise LogUnavailable(
+                f"{self.path}: cannot be written: the charges of this step are lost, and are made"
+                " again; make room or repair the disk"
+            )
+
+    def adopt(self, owner: str, path: Path) -> None:
+        """Take over the ledger that a client had in a file of its own, before this host kept all in
+        one; the file is deleted once its charges are on the disk here.
+
+        Nothing where there is no such file. Raises `InvalidState` where it has charges that this
+        file lacks though the client has an account here, or accounts of others.
+        """
+        if not path.exists():
+            return
+        rows = _rows_of(path, owner)
+        with self.errors():
+            if self.has_account(owner):
+                self._check_has(owner, rows, path)
+            else:
+                with self.writing():
+                    for table, row in rows:
+                        places = ", ".join("?" * len(row))
+                        self.connection.execute(f"INSERT INTO {table} VALUES ({places})", row)
+        self._adopted.append(path)
+        if not self._together:
+            self._delete_adopted()
+
+    def identity_of(self, owner: str) -> str:
+        """The identity of a client's ledger, which it keeps when it is taken over."""
+        with self.errors():
+            row = self.connection.execute(
+                "SELECT value FROM about WHERE name = ?", (_identity_name(owner),)
+            ).fetchone()
+        return self.identity if row is None else str(row[0])
+
+    def _check_has(self, owner: str, rows: Sequence[tuple[str, LedgerRow]], path: Path) -> None:
+        """Raises `InvalidState` unless each of these rows is in this file, or one that has spent
+        more."""
+        for table, row in rows:
+            keys = row[: _KEY_COLUMNS.get(table, 1)]
+            columns = _columns(self.connection, table)
+            where = " AND ".join(f"{column} = ?" for column in columns[: len(keys)])
+            known = self.connection.execute(f"SELECT * FROM {table} WHERE {where}", keys).fetchone()
+            if known is None or not _has_spent(table, known, row):
+                raise InvalidState(
+                    f"{path} has charges of {owner} that {self.path} lacks: one of them is older"
+                    " than the other. Restore both from one moment, or start under a new client"
+                    " name"
+                )
+
+    def _delete_adopted(self) -> None:
+        """Delete the files whose charges are on the disk here by now."""
+        for path in self._adopted:
+            # The ledger itself first: what SQLite keeps beside it is nothing without it.
+            for ending in ("", "-wal", "-shm"):
+                path.with_name(path.name + ending).unlink(missing_ok=True)
+        self._adopted = []
 
     def errors(self) -> AbstractContextManager[None]:
         """Turns errors of SQLite inside into those of `Ledger`."""
@@ -861,12 +975,75 @@ class LedgersFile:
         self.connection.close()
 
 
-def _make_tables(file: sqlite3.Connection, identity: str = "") -> None:
-    """Make the tables of a new ledger, with this identity or a random one."""
+def _make_tables(file: sqlite3.Connection) -> None:
+    """Make the tables of a new ledger, with a random identity."""
     for table in _SCHEMA:
         file.execute(table)
-    named = [("format", FORMAT), ("identity", identity or secrets.token_hex(IDENTITY_BYTES))]
+    named = [("format", FORMAT), ("identity", secrets.token_hex(IDENTITY_BYTES))]
     file.executemany("INSERT INTO about VALUES (?, ?)", named)
+
+
+def _checked_identity(file: sqlite3.Connection, path: Path, checked: Iterable[str] = ("1",)) -> str:
+    """The identity of a ledger. `checked`: tables whose pages are looked at; by default all, up to
+    the first error. Raises `InvalidState` for one that is damaged or of another version."""
+    for part in checked:
+        if file.execute(f"PRAGMA quick_check({part})").fetchall() != [("ok",)]:
+            raise unreadable(path, "its pages are inconsistent")
+    tables = _tables(file)
+    about = _about(file) if "about" in tables else {}
+    if about.get("format", FORMAT) != FORMAT:
+        raise _of_another_version(path)
+    if tables != _TABLES or "identity" not in about:
+        raise unreadable(path, "not all of its tables are there")
+    return str(about["identity"])
+
+
+def _identity_name(owner: str) -> str:
+    return f"identity of {owner}"
+
+
+def _rows_of(path: Path, owner: str) -> list[tuple[str, LedgerRow]]:
+    """All that a ledger of one client has, as rows of a file with those of many. Raises
+    `InvalidState` where it cannot be read, or has accounts of others."""
+
+    def read(file: sqlite3.Connection) -> list[tuple[str, LedgerRow]]:
+        if not _tables(file):
+            # A kill has left it at its beginning.
+            return []
+        identity = _checked_identity(file, path)
+        if set(_owners(file)) - {owner}:
+            raise InvalidState(
+                f"{path} has accounts of others than {owner}, and a host has its clients' readings"
+                " to itself: restore the ledger that belongs to this folder"
+            )
+        rows: list[tuple[str, LedgerRow]] = [("about", (_identity_name(owner), identity))]
+        for table in _KEY_COLUMNS:
+            for row in file.execute(f"SELECT * FROM {table}"):
+                rows.append((table, tuple(row)))
+        return rows
+
+    try:
+        return read_unchanged(path, read)
+    except sqlite3.DatabaseError as damaged:
+        raise unreadable(path, str(damaged)) from None
+
+
+def _has_spent(table: str, known: LedgerRow, row: LedgerRow) -> bool:
+    """Whether a row of a table says at least what another one of its key says was spent, and which
+    states were stored."""
+    if table == "accounts":
+        # The same key of noise; windows stored and claims, which only grow.
+        is_same_key = known[1] == row[1]
+        return is_same_key and all(
+            now >= before for now, before in zip(known[2:], row[2:], strict=True)
+        )
+    if table == "noised":
+        # Where the noise ends, and how many places it has cost at which epsilon.
+        return all(now >= before for now, before in zip(known[2:], row[2:], strict=True))
+    if table in ("budgets", "passed"):
+        # What is allowed, and the time that has passed: no charges.
+        return True
+    return known == row
 
 
 def _columns(file: sqlite3.Connection, table: str) -> list[str]:
@@ -891,15 +1068,3 @@ def _watch_rows(file: sqlite3.Connection, written: list[_Written]) -> None:
                 f" {table} BEGIN SELECT note_row('{table}', {int(version == 'NEW')},"
                 f" {columns}); END"
             )
-
-
-def _stamps(path: Path) -> tuple[tuple[int, int], ...]:
-    """What a ledger and the file of its newest writes are like, which every write changes."""
-    stamps = []
-    for name in (path, path.with_name(f"{path.name}-wal")):
-        try:
-            status = name.stat()
-        except FileNotFoundError:
-            continue
-        stamps.append((status.st_size, status.st_mtime_ns))
-    return tuple(stamps)

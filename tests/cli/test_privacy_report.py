@@ -107,7 +107,7 @@ def test_the_ledgers_of_the_partitions_of_a_host_are_in_the_report(tmp_path: Pat
     config = load_config(file)
     partition = partition_folder(config.client.folder, 3)
     partition.mkdir(parents=True)
-    with closing(LedgersFile(partition / LEDGER)) as ledgers:
+    with closing(LedgersFile(partition / LEDGER, is_copy=True)) as ledgers:
         for client in ("pump", "fan"):
             owner = account(client, config.contract.federation)
             ledger = Ledger(ledgers.path, owner, "0123", shared=ledgers)
