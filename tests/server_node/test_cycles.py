@@ -239,3 +239,31 @@ def test_the_page_draws_what_follows_the_clock_and_nothing_else(
         assert tab.console_errors() == []
     finally:
         web.stop()
+
+
+def test_the_page_says_that_a_cluster_of_earlier_weeks_has_none_of_the_newest_readings(
+    file: Path, browser: Browser
+) -> None:
+    contract = load_config(file).resolved
+    model = next(iter(contract.models))
+    snapshot = a_snapshot(contract.contract, some_nodes(2, 2, 40), model=model)
+    bins = []
+    newest_weeks = MONDAY + (DAYS - 30) * DAY_S
+    of_one_cluster = pack_table(np.array([[1, 400]]))
+    for counted in a_history(contract.contract, DAYS):
+        is_new = counted.width_s == COARSE_S and counted.start >= newest_weeks
+        bins.append(replace(counted, clusters=of_one_cluster) if is_new else counted)
+    web = page_server(
+        StatusBoard(a_status(contract.contract, [snapshot])),
+        CollectorRegistry(),
+        history=reader_of(file, bins),
+    )
+    port = web.start()
+    try:
+        tab = browser.tab()
+        tab.open(f"http://127.0.0.1:{port}/")
+        times = "[...document.querySelectorAll('#shares .times')].map(part => part.textContent)"
+        tab.until(f"{times}.includes('by day 100 %, at night 100 %, at weekends 100 %')")
+        assert "none in the newest 28 days" in tab.value_of(times)
+    finally:
+        web.stop()

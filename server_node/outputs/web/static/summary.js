@@ -200,7 +200,10 @@ function shareBlock(identity, onChoose) {
 // Such as "by day 54 %, at night 11 %, at weekends 8 %" of the readings of these times.
 function timesText(byTime) {
   const times = [["by day", byTime?.day], ["at night", byTime?.night], ["at weekends", byTime?.weekend]];
-  return times.filter(([, part]) => part !== null && part !== undefined).map(([time, part]) => `${time} ${percent(part)}`).join(", ");
+  const known = times.filter(([, part]) => part !== null && part !== undefined);
+  // Beside a share of all readings, zeros would seem to contradict it.
+  if (known.length && known.every(([, part]) => part === 0)) return "none in the newest 28 days";
+  return known.map(([time, part]) => `${time} ${percent(part)}`).join(", ");
 }
 
 function fillBlock(block, cluster, beside) {
