@@ -197,7 +197,8 @@ def contestants() -> dict[str, Labelling]:
     comparison only.
 
     Of those that learn from counts density_tree alone: the others make rows from private counts and
-    give them to an algorithm that is ranked anyway.
+    give them to an algorithm that is ranked anyway. None that labels sequences: rows of these data
+    have no order in time, so there is nothing for it to find.
     """
     found = {**PUBLISHED, **OTHERS}
     for name in algorithm_names():
@@ -209,7 +210,8 @@ def contestants() -> dict[str, Labelling]:
         ):
             continue
         if not isinstance(algorithm, RoundsAlgorithm):
-            found[name] = _streaming(name)
+            if not algorithm.labels_sequences:
+                found[name] = _streaming(name)
         elif not algorithm.paper_only:
             found[name] = _in_rounds(algorithm)
     return found

@@ -331,7 +331,7 @@ trials, and not on {", ".join(LARGE_DATASETS)}; and with the paper's Laplace noi
 smaller data sets. What the paper shows with noise (figure 11) are diagrams without figures.
 """
 PIECES: Final = """\
-Everything takes many hours on one core. `--published --check` runs all that has published ranks in
+Everything takes hours on one core. `--published --check` runs all that has published ranks in
 about twenty minutes, more than half of them on bioresponse; with `--dataset` it checks the mean
 ranks on some of the data sets, in seconds on phoneme. Give --resume a file, and run the same
 command again after a stop, or other parts: trials that are done count for all of them.

@@ -269,6 +269,7 @@ def test_every_installed_clustering_algorithm_is_a_contestant() -> None:
             made_from_counts
             or getattr(algorithm, "paper_only", False)
             or algorithm.regression is not None
+            or getattr(algorithm, "labels_sequences", False)
         ), name
     assert {"cae", "cluster_tree", "density_tree", "fcm", "gmm"} <= set(contestants()), (
         "those beyond the paper's"
