@@ -86,6 +86,8 @@ class PartitionHost(Host):
     ) -> None:
         """`config`: with the folder of the partition; the rest as of `Host`."""
         self._moves = moves
+        self._confirmed_failures = 0
+        """clients that were left out when the partition was this host's for certain"""
         super().__init__(config, names, clients_max, None, clock, contract_by, warns_of_none=False)
 
     @property
@@ -93,6 +95,25 @@ class PartitionHost(Host):
         """What takes the readings in."""
         assert self._source is not None
         return self._source
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the partition was still this host's after each client that is left out was."""
+        return len(self.failures()) <= self._confirmed_failures
+
+    def step(self, timeout_s: float = 0.0) -> bool:
+        """See `Host.step`. Raises `PartitionLost` where another host has the partition."""
+        did_something = super().step(timeout_s)
+        if not self.is_confirmed:
+            # What a host after this one has published is unknown here, which looks as if the files
+            # of a client were old ones.
+            try:
+                self._moves.confirm()
+            except LogUnavailable:
+                # As with an outage of other logs: tried again.
+                return True
+            self._confirmed_failures = len(self.failures())
+        return did_something
 
     def rest_longer(self, partitions: int) -> None:
         """Rest so long after a turn that the turns of all so many partitions together take the
@@ -235,7 +256,8 @@ class GroupHost:
             except PartitionLost as lost:
                 self._give_up(partition, str(lost), stores=False)
         failures = self.failures()
-        if failures and len(failures) == len(self.clients):
+        is_confirmed = all(owned.host.is_confirmed for owned in self._owned.values())
+        if failures and len(failures) == len(self.clients) and is_confirmed:
             raise left_out(failures, len(failures), self._config.server.client_names)
         self._show()
         return did_something or is_waiting

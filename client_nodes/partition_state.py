@@ -132,6 +132,8 @@ class PartitionState:
         self._readings: dict[str, _Readings] = {}
         self._changed: set[str] = set()
         """clients of which the changelog has not the place and the offset as they are"""
+        self._newest_position: bytes | None = None
+        """what the changelog has of positions; None: nothing"""
         self._charges: dict[bytes, bytes | None] = {}
         """key and value of what ledgers were charged since the newest commit"""
         self._made: set[str] = set()
@@ -170,6 +172,7 @@ class PartitionState:
                 known[where[0]] = row
             elif kind == _POSITION:
                 position = row
+                self._newest_position = value
         ledgers.restore(_charged(charges))
         saved = copy.execute("SELECT name FROM holders WHERE saved = 1")
         self._saved = {name for (name,) in saved}
@@ -305,9 +308,19 @@ class PartitionState:
                 place, offset = known.entries[0]
             value = _packed((client, known.text, place, offset, known.stored))
             changes[_packed((_CLIENT, known.number))] = value
-        changes[_packed((_POSITION,))] = _packed((_FORMATS, self.position, restart))
+        position = _packed((_FORMATS, self.position, restart))
+        changes[_packed((_POSITION,))] = position
         self._changelog.commit(changes)
+        self._newest_position = position
         self._changed = set()
+
+    def confirm(self) -> None:
+        """Raises `PartitionLost` where another host has the partition by now, and as the changelog
+        does."""
+        # The record that is there already: only its owner may write it. Without one no client has
+        # stored anything.
+        if self._newest_position is not None:
+            self._changelog.commit({_packed((_POSITION,)): self._newest_position})
 
     def close(self) -> None:
         """Give the changelog up."""

@@ -283,6 +283,28 @@ def test_a_host_that_stands_still_is_replaced_and_no_reading_is_lost_or_released
         go_on(of_host(config, "third"))
 
 
+def test_a_host_that_opens_clients_after_it_was_replaced_gives_them_up_and_does_not_end(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the host after it has published is not known to it: were that an error of its clients,
+    the process would end."""
+    send(config, 0)
+    with closing(GroupHost(of_host(config, "earlier"), clock=clock)) as earlier:
+        learn(earlier, SENT)
+    first = GroupHost(of_host(config, "first"), clock=clock)
+    while len(first.partitions) < PARTITIONS:
+        first._follow(0.02)
+    leave(first)
+    send(config, 50)
+    with closing(GroupHost(of_host(config, "second"), clock=clock)) as second:
+        learn(second, 2 * SENT)
+        before = updates_of(config)
+        monkeypatch.setattr(first, "_follow", lambda _: True)
+        step_until(lambda: not first.partitions, first)
+        assert updates_of(config) == before
+    kill(first)
+
+
 def test_a_host_joins_under_the_name_and_with_the_session_of_its_settings(
     config: Config,
 ) -> None:
