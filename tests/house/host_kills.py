@@ -86,7 +86,7 @@ LEARNS: Final = 0.3
 """chance with which a host learns in a step which partitions are its own by now"""
 SKIPPED_MAX: Final = 2
 """most calls of the kind that was drawn that go by before the one in which the host is killed"""
-PATIENCE: Final = 10
+PATIENCE: Final = 3
 """steps after which another call is drawn: not every call comes at every time"""
 
 
