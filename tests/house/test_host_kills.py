@@ -16,5 +16,5 @@ def test_kills_at_any_call_of_three_hosts_lose_and_repeat_nothing(
     kafka_bootstrap: str, seed: int
 ) -> None:
     with federation(kafka_bootstrap, seed) as (config, folder, monkeypatch):
-        kills = run_kills(config, folder, seed, monkeypatch)
+        kills = run_kills(config, folder, seed, monkeypatch, KILLS_MIN)
     assert kills.done.total() >= KILLS_MIN
