@@ -47,12 +47,29 @@ from shoal.kernels.arrays import Floats, Ints
 SEEDS: Final = (31, 32)
 """seeds of own streams with states"""
 NULL_SEEDS: Final = 6
-"""streams of each kind without states, of one column; a third as many of three columns"""
+"""streams of each kind without states, of one column and of eight; a third as many of three"""
 NULL_SEEDS_OF_OTHERS: Final = 2
 """as many of the strict learner"""
 NULL_BASE: Final = 90_000
 OWN_READINGS: Final = 10_000
 NULL_READINGS: Final = (2_000, 5_000, 12_000)
+NULL_READINGS_OF_MACHINE: Final = (1_100,)
+"""readings of streams of eight columns, as runs of SKAB have"""
+
+
+class NullShape(NamedTuple):
+    """Columns, seeds of each kind, and the lengths of streams without states."""
+
+    columns: int
+    seeds: int
+    readings: tuple[int, ...]
+
+
+NULL_SHAPES: Final = (
+    NullShape(1, NULL_SEEDS, NULL_READINGS),
+    NullShape(3, NULL_SEEDS // 3, NULL_READINGS),
+    NullShape(8, NULL_SEEDS, NULL_READINGS_OF_MACHINE),
+)
 DWELLS: Final = (100, 200, 500, 2_000)
 
 
@@ -298,14 +315,13 @@ def measure_returning(quick: bool) -> Iterator[dict[str, Any]]:
 
 def measure_nulls(quick: bool) -> Iterator[dict[str, Any]]:
     """How many streams without states each learner takes for several, by kind and columns."""
-    for columns, seeds in ((1, 1 if quick else NULL_SEEDS), (3, 0 if quick else NULL_SEEDS // 3)):
+    shapes = (NullShape(1, 1, NULL_READINGS[:1]),) if quick else NULL_SHAPES
+    for columns, seeds, readings in shapes:
         for kind, make in NULLS.items():
-            if not seeds:
-                continue
             streams = []
             for seed in range(seeds):
                 rng = np.random.default_rng([NULL_BASE, seed, columns])
-                n = int(rng.choice(NULL_READINGS)) if not quick else NULL_READINGS[0]
+                n = int(rng.choice(readings))
                 streams.append(np.stack([make(rng, n) for _ in range(columns)], axis=1))
             for name in ("States", "States, strict"):
                 few = max(1, NULL_SEEDS_OF_OTHERS * seeds // NULL_SEEDS)
@@ -516,7 +532,7 @@ def upper_bound(false: int, streams: int) -> float:
 def _nulls_page(cells: list[dict[str, Any]]) -> str:
     lines = []
     for name in dict.fromkeys(cell["learner"] for cell in cells):
-        for columns in (1, 3, None):
+        for columns in (*dict.fromkeys(cell["columns"] for cell in cells), None):
             own = [
                 cell
                 for cell in cells
@@ -537,7 +553,8 @@ def _nulls_page(cells: list[dict[str, Any]]) -> str:
     return (
         f"\n## Streams without states\n\nStreams of {len(NULLS)} kinds that were taken for several"
         " states, and the share below which the true one is with a confidence of .95 (Clopper and"
-        f" Pearson).\n\n{table(head, lines)}"
+        f" Pearson). Those of eight columns have {NULL_READINGS_OF_MACHINE[0]} readings, the others"
+        f" {NULL_READINGS[0]} to {NULL_READINGS[-1]}.\n\n{table(head, lines)}"
     )
 
 

@@ -166,7 +166,7 @@ class States(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn
 
         `times` (n,): seconds, or datetime64; by default rows are at even steps. `clients` (n,): the
         name of the client of each row; by default all rows are of one stream. The window is at most
-        a 24th of a client's steps. Raises `InvalidData` (a ValueError) for rows, times and clients,
+        a 48th of a client's steps. Raises `InvalidData` (a ValueError) for rows, times and clients,
         and `SettingsError` for parameters.
         """
         refuse_weights("fit", refused, NO_WEIGHTS_OF_TIME)

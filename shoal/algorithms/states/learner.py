@@ -82,8 +82,8 @@ class StateLearner:
     Steps
     -----
     1. **Window** (`window`). From the first 1 000 readings the length w of a stretch that shows
-       what the whole does (SuSS, of ClaSP), and level and spread of each column. A stream whose
-       length is known and short gets at least 24 windows.
+       what the whole does (SuSS, of ClaSP), the least of all columns, and level and spread of each
+       column. A stream whose length is known and short gets at least 48 windows.
     2. **Sums** (`tiles`). Per reading and column: the standardized value and its square, squared
        differences to the readings 1, 2, 4 ... w before, and the signs of three sets of fixed random
        kernels (MiniRocket's, at dilations up to w / 8); products of columns where there are at most

@@ -17,8 +17,9 @@ HALF_TILES_MAX: Final = 1_024
 """half-tiles that are remembered; an even number, as neighbours are joined when all are there"""
 FIRST_READINGS: Final = 1_000
 """readings from which a client finds its window and its scale"""
-TILES_OF_SHORT: Final = 24
-"""tiles of a stream whose length is known and short, at least"""
+TILES_OF_SHORT: Final = 48
+"""tiles of a stream whose length is known and short, at least: with 24 a state of an eighth of the
+stream has three, too few to be told from noise, and with 64 tiles of TSSB hold too little"""
 TILE_MIN: Final = 6
 """readings of a tile, at least"""
 OVERLAP: Final = 2

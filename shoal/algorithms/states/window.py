@@ -14,14 +14,18 @@ authors' choice"""
 
 
 def window_length(first: Floats) -> int:
-    """first (n, d), the first readings -> readings of a window, mean over the columns.
+    """first (n, d), the first readings -> readings of a window: the least of the columns that vary.
+
+    A column that drifts has a window as long as its drift. With the mean over columns one such
+    column, as a temperature, would decide how finely all of them are seen.
 
     Summary statistics subsequence (SuSS; Ermshaus, Schaefer and Leser, "ClaSP: parameter-free time
     series segmentation", Data Mining and Knowledge Discovery 37, 2023, section 4.2): twice the
     shortest window whose mean, spread and range are like those of the whole, found by doubling and
     then by bisection.
     """
-    return int(np.mean([_length_of_column(column) for column in first.T]))
+    lengths = [_length_of_column(column) for column in first.T if np.ptp(column) > 0]
+    return min(lengths, default=_length_of_column(first[:, 0]))
 
 
 def _length_of_column(values: Floats) -> int:
