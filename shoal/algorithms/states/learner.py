@@ -19,7 +19,7 @@ from shoal.algorithms.states.blocks import (
 from shoal.algorithms.states.cycles import shared_period
 from shoal.algorithms.states.returns import Returning, find_returning
 from shoal.algorithms.states.segments import SHORTEST
-from shoal.algorithms.states.tiles import HALF_TILES_MAX, OVERLAP, TileMemory
+from shoal.algorithms.states.tiles import HALF_TILES_MAX, LONGER, OVERLAP, TileMemory
 from shoal.algorithms.states.timeline import (
     NO_STATE,
     continued,
@@ -36,6 +36,7 @@ from shoal.algorithms.states.views import (
     best_view,
     explained,
     features_of,
+    view_of_long,
 )
 from shoal.errors import InvalidState
 from shoal.kernels.arrays import AnyArray, Floats, Ints
@@ -56,6 +57,8 @@ class Route(IntEnum):
     SINGLE = 0
     SEGMENTS = 1
     RETURNS = 2
+    LONG_SEGMENTS = 3
+    """segments of windows that are `LONGER` times as long"""
 
 
 class StateFigures(NamedTuple):
@@ -103,7 +106,10 @@ class StateLearner:
        not differ are joined. Overlapping windows are never clustered as points: of white noise that
        makes 2 to 10 clusters.
     6. **Views** (`views`). Steps 4 and 5 without and with the level, each for three sets of kernels
-       of which most must agree that there is more than one state. The view with more states counts.
+       of which most must agree that there is more than one state, of several columns without the
+       level all. The view with more states counts. Where no states return (below) a stream of one
+       column is looked at without the level in windows four times as long as well, by stricter
+       thresholds, and these states are shown where they are more.
     7. **Returns** (`returns`). The second way to be sure, for dwells too short for segments: sets
        of blocks of 1 to 256 readings between which the stream jumps, many times and both ways, told
        apart by valleys and by how seldom the stream crosses (`sets`). Blocks are seen along one,
@@ -245,10 +251,14 @@ class StateLearner:
     @property
     def delay(self) -> float:
         """Readings from a change until it can be told, at most: the shortest segment and the wait
-        for the next evaluation; infinite until the window is known."""
+        for the next evaluation; infinite until the window is known. Four times the segment where
+        longer windows show the states."""
         if not self.memory.is_started:
             return float("inf")
-        return (SHORTEST + 1) * self.memory.half + self._interval(self.memory.n_readings)
+        half = self.memory.half
+        if self.route is Route.LONG_SEGMENTS:
+            half *= LONGER
+        return (SHORTEST + 1) * half + self._interval(self.memory.n_readings)
 
     def _interval(self, n_readings: int) -> int:
         return max(self._evaluate_every, n_readings // EVALUATION_GROWTH)
@@ -263,7 +273,9 @@ class StateLearner:
             return
         if len(self.memory.known()) > TILES_MIN:
             view = best_view(self.memory.features(), self._sureness)
-            self._show(view, find_returning(self._blocks, self.memory.window or 0))
+            returning = find_returning(self._blocks, self.memory.window or 0)
+            if returning is None or not self._show_returning(returning, view):
+                self._show_segments(view)
         else:
             self._show_single()
 
@@ -272,39 +284,56 @@ class StateLearner:
         self.scale = 0
         self._identify(np.array([[self._first, self.n_readings, 0]], dtype=np.int64))
 
-    def _show(self, view: View, returning: Returning | None) -> None:
-        """Show the states that return, unless segments explain far more of the tiles'
-        variance."""
-        by_segments = self._runs_of_view(view)
+    def _show_returning(self, returning: Returning, view: View) -> bool:
+        """Show the states that return, unless segments explain far more of the tiles' variance;
+        returns whether they are shown."""
+        by_returns = self._runs_of_returns(returning)
+        state = state_at(by_returns, self.tile_middles())
+        # Compared where both are known: of short blocks only the latest are remembered.
+        known = state != NO_STATE
+        tiles = view.tiles[known]
+        share_by_segments = explained(tiles, view.state[known])
+        share_by_returns = explained(tiles, state[known])
+        # Dwells shorter than a tile explain nothing of it, but nothing else is found either.
+        is_only = view.n_states == 1
+        # Two levels alone may be a coarse picture of segments that differ in spread as well.
+        gain = SEGMENTS_GAIN if returning.has_sets else 1.0
+        if not is_only and gain * share_by_returns <= share_by_segments:
+            return False
         self._view = (view.with_level, view.kernels)
-        if returning is not None:
-            by_returns = self._runs_of_returns(returning)
-            state = state_at(by_returns, self.tile_middles())
-            # Compared where both are known: of short blocks only the latest are remembered.
-            known = state != NO_STATE
-            tiles = view.tiles[known]
-            share_by_segments = explained(tiles, view.state[known])
-            share_by_returns = explained(tiles, state[known])
-            # Dwells shorter than a tile explain nothing of it, but nothing else is found either.
-            is_only = view.n_states == 1
-            # Two levels alone may be a coarse picture of segments that differ in spread as well.
-            gain = SEGMENTS_GAIN if returning.has_sets else 1.0
-            if is_only or gain * share_by_returns > share_by_segments:
-                self.route = Route.RETURNS
-                self.scale = returning.label_scale or returning.scale
-                self._identify(by_returns)
-                return
-        self.scale = 0
+        self.route = Route.RETURNS
+        self.scale = returning.label_scale or returning.scale
+        self._identify(by_returns)
+        return True
+
+    def _show_segments(self, view: View) -> None:
+        """Show the segments of this view, or, of a stream of one column, those of longer windows
+        where they have more states: waves that differ by little show only in many of them."""
+        memory = self.memory
         self.route = Route.SEGMENTS if view.n_states > 1 else Route.SINGLE
-        self._identify(by_segments)
+        longer = memory.coarser()
+        # Of several columns they found nothing more, and states in two more of 64 streams that
+        # are or hold a random walk.
+        if memory.width == 1 and len(longer.known()) > TILES_MIN:
+            long_view = view_of_long(longer.features())
+            if long_view.n_states > view.n_states:
+                view = long_view
+                memory = longer
+                self.route = Route.LONG_SEGMENTS
+        self._view = (view.with_level, view.kernels)
+        self.scale = 0
+        self._identify(self._runs_of_view(view, memory))
 
     def tile_middles(self) -> Ints:
         """The reading in the middle of each tile."""
-        return (self._first + self.memory.known()[1:] * self.memory.half).astype(np.int64)
+        return self._middles(self.memory)
 
-    def _runs_of_view(self, view: View) -> Ints:
-        half = self.memory.half
-        edges = self._first + half * self.memory.known() + half // 2
+    def _middles(self, memory: TileMemory) -> Ints:
+        return (self._first + memory.known()[1:] * memory.half).astype(np.int64)
+
+    def _runs_of_view(self, view: View, memory: TileMemory) -> Ints:
+        half = memory.half
+        edges = self._first + half * memory.known() + half // 2
         # The first and the last tile stand for what lies before and after their middles as well.
         edges[0] = self._first
         edges[-1] = self.n_readings
@@ -399,12 +428,16 @@ class StateLearner:
         other.add(rows)
         if len(other.known()) < OVERLAP:
             return np.full(n, NO_STATE, dtype=np.int64)
-        known = self.memory.features()
+        memory = self.memory
+        if self.route is Route.LONG_SEGMENTS:
+            memory = memory.coarser()
+            if len(other.known()) >= LONGER * OVERLAP:
+                other = other.coarser()
         with_level, kernels = self._view
-        groups = features_of(known, kernels, with_level)
+        groups = features_of(memory.features(), kernels, with_level)
         axes = Axes.of(groups)
         tiles = axes.project(groups)
-        state = self.labels_at(self.tile_middles())
+        state = self.labels_at(self._middles(memory))
         numbers = np.unique(state[state != NO_STATE])
         centres = np.stack([tiles[state == number].mean(axis=0) for number in numbers])
         ways = axes.project(features_of(other.features(), kernels, with_level))[:, None] - centres
@@ -461,7 +494,7 @@ class StateLearner:
         """Become the learner that `state` was of. Raises `InvalidState`."""
         numbers = arrays["numbers"].tolist()
         runs = arrays["runs"]
-        if len(numbers) != 8 or min(numbers) < 0 or runs.shape[1:] != (3,) or numbers[3] > 2:
+        if len(numbers) != 8 or min(numbers) < 0 or runs.shape[1:] != (3,) or numbers[3] > 3:
             raise InvalidState("saved state contradicts itself: its runs or numbers are impossible")
         self.evaluated_at, self._next_evaluation, self._next_identity = numbers[:3]
         self.route = Route(numbers[3])

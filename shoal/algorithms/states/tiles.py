@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from itertools import combinations
 from typing import Final, NamedTuple
@@ -24,6 +25,8 @@ TILE_MIN: Final = 6
 """readings of a tile, at least"""
 OVERLAP: Final = 2
 """half-tiles of a tile; successive tiles share one"""
+LONGER: Final = 4
+"""windows of a longer one, with which a stream is looked at as well; a power of two"""
 # In a first version one set found states in .11 of 45 streams that have none, the vote of three in
 # none.
 KERNEL_SETS: Final = 3
@@ -263,18 +266,29 @@ class TileMemory:
             add(standard[:, first] * standard[:, second])
         return np.stack(columns, axis=1)
 
+    def coarser(self) -> TileMemory:
+        """The same with half-tiles of `LONGER` times as many readings; the last ones, that make up
+        no whole one, are left out. No readings are to be added to it."""
+        other = copy.copy(self)
+        other._sums = self._sums[: self.n_half_tiles].copy()
+        other._known = self._known[: self.n_half_tiles].copy()
+        other._periods = self._periods[: self.n_half_tiles].copy()
+        while other.half < LONGER * self.half:
+            other._join_neighbours()
+        return other
+
     def _join_neighbours(self) -> None:
-        half = self.half_tiles_max // 2
-        known = self._known.reshape(half, 2)
+        half = self.n_half_tiles // 2
+        known = self._known[: 2 * half].reshape(half, 2)
         is_known: Bools = np.logical_or(known[:, 0], known[:, 1])
         # Of two the known one counts; of two that are alike in this both do.
         either = known | ~is_known[:, None]
         weight = either.astype(np.float32)
         weight /= weight.sum(axis=1)[:, None]
-        pairs = self._sums.reshape(half, 2, -1)
+        pairs = self._sums[: 2 * half].reshape(half, 2, self._n_sums)
         self._sums[:half] = pairs[:, 0] * weight[:, :1] + pairs[:, 1] * weight[:, 1:]
         self._known[:half] = is_known
-        periods = self._periods.reshape(half, 2, 2)
+        periods = self._periods[: 2 * half].reshape(half, 2, 2)
         stronger = periods[:, :, 1].argmax(axis=1)
         self._periods[:half] = periods[np.arange(half), stronger]
         self.n_half_tiles = half

@@ -85,9 +85,17 @@ def _view(tiles: TileFeatures, kernels: int, with_level: bool, sureness: Surenes
     return View(axes, on_axes, states_of_tiles(on_axes, thresholds), with_level, kernels)
 
 
-def voted_view(tiles: TileFeatures, with_level: bool, sureness: Sureness) -> View:
-    """One state unless most sets of kernels see more; then the view that is most like the
-    others.
+def view_of_long(tiles: TileFeatures) -> View:
+    """The view of a few long tiles, without the level, which of long tiles of a random walk seems
+    to stay: one state unless all sets of kernels see more, by the stricter thresholds."""
+    return voted_view(tiles, False, STRICT, KERNEL_SETS)
+
+
+def voted_view(
+    tiles: TileFeatures, with_level: bool, sureness: Sureness, least: int = KERNEL_SETS // 2 + 1
+) -> View:
+    """One state unless at least so many sets of kernels, by default most, see more; then the view
+    that is most like the others.
 
     Of several columns without the level all sets must: there are many features that have nothing
     to do with kernels, and of a short stream some of them differ by chance.
@@ -95,12 +103,12 @@ def voted_view(tiles: TileFeatures, with_level: bool, sureness: Sureness) -> Vie
     views = []
     several = 0
     is_unsure = not with_level and tiles.level.shape[1] > 1
-    required = KERNEL_SETS if is_unsure else KERNEL_SETS // 2 + 1
+    required = KERNEL_SETS if is_unsure else least
     for kernels in range(KERNEL_SETS):
         views.append(_view(tiles, kernels, with_level, sureness))
         several += views[-1].n_states > 1
         # What the sets that are left see decides nothing any more.
-        if several + KERNEL_SETS - len(views) < required:
+        if several + KERNEL_SETS - len(views) < min(required, KERNEL_SETS):
             return views[0]._replace(state=np.zeros_like(views[0].state))
     likeness = [sum(agreement(view.state, other.state) for other in views) for view in views]
     return views[int(np.argmax(likeness))]
