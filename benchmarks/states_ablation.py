@@ -114,6 +114,11 @@ def _one_state(found: TileFeatures, sureness: Sureness) -> View:
     return view._replace(state=np.zeros_like(view.state))
 
 
+def _one_state_of_long(found: TileFeatures) -> View:
+    view = views.view_of_long(found)
+    return view._replace(state=np.zeros_like(view.state))
+
+
 def _rhythm_alone(found: TileFeatures, sureness: Sureness) -> View:
     return views.voted_view(found, False, sureness)
 
@@ -126,6 +131,7 @@ def _no_returns(memory: BlockMemory, window: int) -> Returning | None:
     return None
 
 
+NO_LONG_WINDOWS: Final = (learner, "view_of_long", _one_state_of_long)
 INGREDIENTS: Final = (
     Ingredient("whole", ()),
     Ingredient("own scale: spread in its place", ((axes, "own_change", _spread),)),
@@ -142,7 +148,8 @@ INGREDIENTS: Final = (
     Ingredient("test: held out", _without_test(held_out=NONE)),
     Ingredient("test: abrupt", _without_test(abrupt=0.0)),
     Ingredient("in its place: sides stay", _without_test(wander=0.0)),
-    Ingredient("segments", ((learner, "best_view", _one_state),)),
+    Ingredient("longer windows beside", (NO_LONG_WINDOWS,)),
+    Ingredient("segments", ((learner, "best_view", _one_state), NO_LONG_WINDOWS)),
     Ingredient("returns", ((learner, "find_returning", _no_returns),)),
 )
 LONGER: Final = 4
