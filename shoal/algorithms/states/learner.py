@@ -273,7 +273,7 @@ class StateLearner:
             return
         if len(self.memory.known()) > TILES_MIN:
             view = best_view(self.memory.features(), self._sureness)
-            returning = find_returning(self._blocks, self.memory.window or 0)
+            returning = find_returning(self._blocks, self.memory.cycle_window)
             if returning is None or not self._show_returning(returning, view):
                 self._show_segments(view)
         else:
@@ -416,7 +416,7 @@ class StateLearner:
             return np.full(n, identity[0], dtype=np.int64)
         if self.route is Route.RETURNS:
             self._cut_blocks()
-            found = find_returning(self._blocks, self.memory.window or 0)
+            found = find_returning(self._blocks, self.memory.cycle_window)
             if found is not None:
                 return self._predict_by_returns(found, rows)
         return self._predict_by_tiles(rows)

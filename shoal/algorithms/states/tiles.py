@@ -125,6 +125,14 @@ class TileMemory:
         return self.half > 0
 
     @property
+    def cycle_window(self) -> int:
+        """Readings of the window by which cycles are told from states, 0 until it is known: twice
+        those of a window that was cut short, as a cycle need not be shorter in a short stream."""
+        window = self.window or 0
+        is_cut = self._length is not None and window >= self._length // TILES_OF_SHORT
+        return 2 * window if is_cut else window
+
+    @property
     def lags(self) -> list[int]:
         """The lags of differences, 1, 2, 4 ... up to the window."""
         return self._lags
