@@ -13,6 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 import shoal
 from benchmarks.states import heartbeats
 from benchmarks.states_streams import autoregressive, dwells, levels
+from shoal.algorithms.states import Route, StateLearner
 from shoal.algorithms.states.returns import comes_regularly, is_cycle
 from shoal.algorithms.states.segments import Tiles, weakest_boundary
 from shoal.algorithms.states.switching import Switching, find_switching
@@ -375,6 +376,43 @@ def test_memory_is_bounded_and_later_half_tiles_are_longer() -> None:
     level, square = memory.moments()
     np.testing.assert_allclose((level * memory.spread + memory.mean).mean(axis=0), 0, atol=0.05)
     np.testing.assert_allclose(square.mean(axis=0), 1, atol=0.1)
+
+
+def test_a_column_that_drifts_or_never_varies_does_not_lengthen_the_window() -> None:
+    rng = np.random.default_rng(3)
+    noise = rng.normal(size=(5_000, 1))
+    drift = np.cumsum(rng.normal(size=(5_000, 1)), axis=0)
+    still = np.full((5_000, 1), 7.0)
+    alone = shoal.States().fit(noise).window_
+    assert shoal.States().fit(drift).window_ > 2 * alone
+    assert shoal.States().fit(np.hstack([drift, noise, still])).window_ == alone
+
+
+def test_a_faint_change_of_a_wave_shows_in_longer_windows_and_after_restoring() -> None:
+    rng = np.random.default_rng(3)
+    time = np.arange(6_000)
+    overtone = np.where(time < 3_000, 0.15, -0.15) * np.sin(4 * np.pi * time / 20 + 0.8)
+    waves = np.sin(2 * np.pi * time / 20) + overtone + 0.6 * rng.normal(size=6_000)
+    learner = StateLearner(1, window=10, length=6_000)
+    learner.learn_whole(waves[:, None])
+    assert learner.route is Route.LONG_SEGMENTS
+    assert learner.runs[:, 2].tolist() == [0, 1]
+    assert abs(int(learner.runs[0, 1]) - 3_000) < 100
+    told = learner.predict(waves[:, None])
+    truth = (time >= 3_000).astype(np.int64)
+    assert (told == truth).mean() > 0.75
+    again = StateLearner(1, window=10, length=6_000)
+    again.restore(learner.state())
+    np.testing.assert_array_equal(again.predict(waves[:, None]), told)
+    assert again.delay == learner.delay
+
+
+def test_parts_of_a_square_cycle_are_no_states_in_a_short_stream_of_several_columns() -> None:
+    rng = np.random.default_rng(0)
+    time = np.arange(1_100)
+    periods = rng.integers(150, 300, size=8)
+    rows = np.sign(np.sin(2 * np.pi * time[:, None] / periods)) + 0.3 * rng.normal(size=(1_100, 8))
+    assert shoal.States().fit(rows).n_states_ == 1
 
 
 def test_identities_last_and_a_state_that_returns_has_its_number_again() -> None:
