@@ -48,6 +48,7 @@ from shoal.protocol.history import (
     HistoryBin,
     HistoryNames,
     cells_table,
+    known_means,
     pairs,
 )
 from shoal.server_node.history.changes import Span, Titles, in_unit, utc_text
@@ -720,9 +721,11 @@ def _features(
         table = np.array([mean for number, mean in earlier if number >= least])
         for j, feature in enumerate(contract.features[: len(observed)]):
             # The mean of numbers that stand for names is none.
-            if feature.kind == "category" or not len(table):
+            if feature.kind == "category" or not len(table) or math.isnan(observed[j]):
                 continue
-            values = table[:, j]
+            values = table[np.isfinite(table[:, j]), j]
+            if not len(values):
+                continue
             if feature.kind == "circular":
                 # Whole turns off, so that each value is within half a turn of the one observed: 359
                 # and 1 degrees are two apart.
@@ -745,21 +748,29 @@ def _features(
 
 
 def _means(bins: Iterable[HistoryBin]) -> Mapping[int, tuple[float, Floats]]:
-    """identity -> readings and mean place (f,) in unit coordinates, of several bins.
+    """identity -> readings and mean place (f,) in unit coordinates, of several bins; NaN where a
+    mean is not known in any of them.
 
     Of a circular feature they are right where the bins lie on one side of its cut.
     """
     sums: dict[int, Floats] = {}
     for counted in bins:
-        for row in counted.place_table():
-            weighted = np.append(row[1:-1] / PLACE_UNITS * row[-1], row[-1])
+        table = counted.place_table()
+        for row, means in zip(table, known_means(table), strict=True):
+            readings = float(row[-1])
+            is_known = np.isfinite(means)
+            # Of each feature the sum, and the readings whose place on it is known.
+            placed = np.where(is_known, means * readings, 0.0), np.where(is_known, readings, 0.0)
+            added = np.concatenate([*placed, [readings]])
             identity = int(row[0])
-            sums[identity] = weighted + sums.get(identity, 0.0)
-    means = {}
+            sums[identity] = added + sums.get(identity, 0.0)
+    found = {}
     for identity, total in sums.items():
-        readings = float(total[-1])
-        means[identity] = (readings, total[:-1] / readings)
-    return means
+        places, known = total[:-1].reshape(2, -1)
+        unknown = np.full(len(places), np.nan)
+        means = np.divide(places, known, out=unknown, where=known > 0)
+        found[identity] = (float(total[-1]), means)
+    return found
 
 
 def _corrected(found: Iterable[Anomaly], compared: int) -> list[Anomaly]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple, Self
+from types import MappingProxyType
+from typing import Annotated, Any, Final, NamedTuple, Self
 
 import numpy as np
 
-from shoal.kernels.arrays import Floats, Ints
+from shoal.kernels.arrays import Bools, Floats, Ints
 from shoal.protocol.history import (
     FINE_S,
     NO_CLUSTER,
@@ -50,6 +51,9 @@ READINGS_PLACED_MAX = 2**31
 """readings of an update in a cluster beyond which their place counts no more"""
 SUM_MIN = -(2**63)
 """sums of places are below 0 where places are"""
+SUM_UNKNOWN = SUM_MIN
+"""instead of the sum of places of which some are not known"""
+NOTHING_UNKNOWN: Final[Mapping[int, Bools]] = MappingProxyType({})
 GOLDEN = (math.sqrt(5) - 1) / 2
 """its multiples less their whole parts spread evenly over 0 to 1, however many there are"""
 
@@ -89,7 +93,7 @@ class Placed(NamedTuple):
     sums: Ints
     """(r, 1 + f + c): the readings of the update that fell to the cluster, and the sums of their
     places in each feature; of the c circular features sums of cosines of directions, and behind all
-    features those of sines"""
+    features those of sines; `SUM_UNKNOWN` where the mean of the cluster is not known"""
 
 
 class Attribution(NamedTuple):
@@ -243,20 +247,22 @@ class WaitingUpdates:
         predict: Callable[[Floats], Ints],
         of_number: Mapping[int, int],
         points_max: int = POINTS_MAX,
+        unknown: Mapping[int, Bools] = NOTHING_UNKNOWN,
     ) -> Attribution | None:
         """Attribute the readings of the updates that wait, and empty the list; None if none waits.
 
         At most `points_max` points of each are looked at. `predict` gives points (n, d) their
         clusters (n,), and `of_number` gives a cluster its identity. Readings near points of other
         clusters count as those of `NO_CLUSTER`, and so do all readings of an update that has no
-        points, or no positive weight.
+        points, or no positive weight. `unknown` has, by identity, the features (d,) on which the
+        place of a cluster is not known.
         """
         updates = self._updates
         if not updates:
             return None
         sampled_points = self._sample(points_max)
         self.clear()
-        return attributed(updates, sampled_points, predict, of_number, self._circular)
+        return attributed(updates, sampled_points, predict, of_number, self._circular, unknown)
 
     def timed_points(self, after: int, points_max: int) -> TimedPoints | None:
         """Points of the updates with a number above `after`, at most `points_max` of each; None
@@ -326,6 +332,7 @@ def attributed(
     predict: Callable[[Floats], Ints],
     of_number: Mapping[int, int],
     circular: Sequence[int] = (),
+    unknown: Mapping[int, Bools] = NOTHING_UNKNOWN,
 ) -> Attribution:
     """Attribute the readings of updates to clusters by a sample of their points: see
     `WaitingUpdates.take` and `sampled_points_of`."""
@@ -340,8 +347,10 @@ def attributed(
         identities = np.array([*known, NO_CLUSTER], dtype=np.int64)[clusters]
     names, readings = divided_readings(claimed, sample, identities)
     columns = names.searchsorted(identities)
-    rows = placed_readings(sample, points, columns, names, readings, circular)
-    placed = Placed(np.array([update.at for update in updates]), numbers, *rows)
+    update, cluster, sums = placed_readings(sample, points, columns, names, readings, circular)
+    sums = _only_known(cluster, sums, unknown, circular)
+    times = np.array([update.at for update in updates])
+    placed = Placed(times, numbers, update, cluster, sums)
     return spread(updates, numbers, names, readings)._replace(placed=placed)
 
 
@@ -399,7 +408,7 @@ def placed_readings(
     starts = np.append(0, (pair[1:] != pair[:-1]).nonzero()[0] + 1)
     places = points[kept, :features]
     # Whole units: sums of whole numbers are the same in every order, and rounding happens once.
-    units = np.rint(np.clip(places * PLACE_UNITS, PLACE_MIN, PLACE_MAX)).astype(np.int64)
+    units = np.rint(np.clip(places * PLACE_UNITS, PLACE_MIN + 1, PLACE_MAX)).astype(np.int64)
     if circles:
         units = with_directions(units, places[:, circles], circles)
     weights = sample.weight[kept]
@@ -412,6 +421,27 @@ def placed_readings(
     counted = counts > 0
     table = np.column_stack([counts, sums])[counted]
     return update[counted], identities[cluster[counted]], table
+
+
+def _only_known(
+    cluster: Ints, sums: Ints, unknown: Mapping[int, Bools], circular: Sequence[int]
+) -> Ints:
+    """Sums (r, 1 + f + c) of clusters (r,), with `SUM_UNKNOWN` where `unknown` has a feature of the
+    cluster."""
+    if not unknown:
+        return sums
+    known = sums.copy()
+    for row, identity in enumerate(cluster.tolist()):
+        if identity in unknown:
+            known[row, _columns_of(unknown[identity], circular)] = SUM_UNKNOWN
+    return known
+
+
+def _columns_of(chosen: Bools, circular: Sequence[int]) -> Bools:
+    """Features (d,) -> the columns (1 + f + c,) of sums of places that are of these."""
+    features = min(len(chosen), PLACES_FEATURES_MAX)
+    circles = [feature for feature in circular if feature < features]
+    return np.concatenate([[False], chosen[:features], chosen[circles]])
 
 
 def with_directions(units: Ints, places: Floats, circles: Sequence[int]) -> Ints:

@@ -24,6 +24,7 @@ from shoal.protocol.history import (
     NO_CLUSTER,
     PAIRS_MAX,
     PLACE_UNITS,
+    PLACE_UNKNOWN,
     PLACED_MAX,
     WITH_PLACES,
     HistoryBin,
@@ -34,7 +35,7 @@ from shoal.protocol.history import (
     readings_table,
 )
 from shoal.saved_state import IntArray, SavedState, require
-from shoal.server_node.history.attribution import SUM_MIN, with_directions
+from shoal.server_node.history.attribution import SUM_MIN, SUM_UNKNOWN, with_directions
 
 PackedTables = dict[tuple[bytes, bytes], PackedTable]
 """keys and readings of a table -> the table packed: bins of several widths often hold the same"""
@@ -239,6 +240,9 @@ class Places(SavedState):
     A circular feature has the sum of cosines of directions in its own column and that of sines
     behind all features, so that readings on both sides of the place where a circle is cut have
     their mean between them.
+
+    Where the place of one reading in a cluster is not known on a feature, neither is their sum
+    there: `SUM_UNKNOWN` stands for it.
     """
 
     identities: Annotated[Ints, IntArray("k")]
@@ -266,7 +270,10 @@ class Places(SavedState):
         units = means
         if circular:
             units = with_directions(means, means[:, list(circular)] / PLACE_UNITS, list(circular))
-        return cls(table[:, 0], np.column_stack([readings, units * readings]), list(circular))
+        sums = units * readings
+        is_unknown = means == PLACE_UNKNOWN
+        sums[np.column_stack([is_unknown, is_unknown[:, list(circular)]])] = SUM_UNKNOWN
+        return cls(table[:, 0], np.column_stack([readings, sums]), list(circular))
 
     @property
     def features(self) -> int:
@@ -283,11 +290,16 @@ class Places(SavedState):
             names, rows = np.unique(identities, return_inverse=True)
             added = np.zeros((len(names), sums.shape[1]), dtype=np.int64)
             np.add.at(added, rows, sums)
+            # A sum with an unknown part is unknown, in whichever order the parts come.
+            unknown_rows, columns = np.nonzero(sums == SUM_UNKNOWN)
+            added[rows[unknown_rows], columns] = SUM_UNKNOWN
         merged, total, places = _with_keys(self.identities, self.sums, names)
         # Clients claim the readings. Beyond what can be encoded those of an update are left out
         # whole, as a limit on each sum would move the mean.
         room = total[places, 0] + added[:, 0] <= PLACED_MAX
-        total[places[room]] += added[room]
+        before = total[places]
+        is_unknown = (before == SUM_UNKNOWN) | (added == SUM_UNKNOWN)
+        total[places[room]] = np.where(is_unknown, SUM_UNKNOWN, before + added)[room]
         return Places(merged, total, self.circular)
 
     def largest(self, number: int) -> Places:
@@ -310,6 +322,7 @@ class Places(SavedState):
             # By the direction of the sum: the mean of 359 and 1 degrees is 0, not 180.
             turns = np.arctan2(sines, self.sums[:, 1 + feature]) / (2.0 * np.pi)
             means[:, feature] = np.rint(turns * PLACE_UNITS).astype(np.int64) % PLACE_UNITS
+        means[self.sums[:, 1 : 1 + features] == SUM_UNKNOWN] = PLACE_UNKNOWN
         return np.column_stack([self.identities, means, readings])
 
 

@@ -7,6 +7,7 @@ published before.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,14 +26,14 @@ from shoal.protocol.history import (
     EMPTY,
     FINE_S,
     NO_CLUSTER,
-    PLACE_UNITS,
     PLACES_S,
     HistoryBin,
     HistoryNames,
     cells_table,
+    known_means,
     readings_table,
 )
-from shoal.server_node.history.series import Series, difference, unrolled
+from shoal.server_node.history.series import Difference, Series, difference, unrolled
 from shoal.server_node.history.shares import client_name
 from shoal.server_node.history.sources import HistorySource
 
@@ -386,8 +387,11 @@ def _moved(
     moved = []
     for identity in sorted(earlier.keys() & later.keys()):
         pair = unrolled(earlier[identity], later[identity], contract.bounds.circular)
-        both = difference(*pair, width)
+        both = _difference_of_known(*pair, width)
         for j, feature in enumerate(contract.features[: len(both.moved)]):
+            # Nothing is known of it in one of the spans.
+            if not math.isfinite(both.moved[j]):
+                continue
             before = in_unit(float(both.before[j]), feature)
             after = in_unit(float(both.after[j]), feature)
             turned = float(both.moved[j])
@@ -402,6 +406,23 @@ def _moved(
     return moved
 
 
+def _difference_of_known(before: Series, after: Series, width: int) -> Difference:
+    """The difference of two series in each feature, from the bins in which its mean is known; NaN
+    where a span has none."""
+    known = [np.isfinite(series.means) for series in (before, after)]
+    if known[0].all() and known[1].all():
+        return difference(before, after, width)
+    parts = []
+    for feature in range(before.means.shape[1]):
+        pair = []
+        for series, is_known in zip((before, after), known, strict=True):
+            bins = is_known[:, feature]
+            means = series.means[bins, feature : feature + 1]
+            pair.append(Series(series.starts[bins], means, series.weights[bins]))
+        parts.append(difference(pair[0], pair[1], width))
+    return Difference(*(np.concatenate(values) for values in zip(*parts, strict=True)))
+
+
 def in_unit(place: float, feature: Feature) -> float:
     """A place in unit coordinates -> in the feature's unit, of a circular one in its period."""
     value = feature.low + (feature.high - feature.low) * place
@@ -414,14 +435,16 @@ def _place_series(bins: Sequence[HistoryBin]) -> dict[int, Series]:
     rows: defaultdict[int, list[tuple[int, Ints]]] = defaultdict(list)
     for counted in bins:
         for row in counted.place_table():
-            rows[int(row[0])].append((counted.start, row[1:]))
+            rows[int(row[0])].append((counted.start, row))
     return {identity: _series_of(of_cluster) for identity, of_cluster in rows.items()}
 
 
 def _series_of(rows: Sequence[tuple[int, Ints]]) -> Series:
     starts = np.array([start for start, _ in rows], dtype=np.int64)
-    table: Floats = np.array([row for _, row in rows], dtype=np.float64)
-    return Series(starts, table[:, :-1] / PLACE_UNITS, table[:, -1])
+    table = np.array([row for _, row in rows], dtype=np.int64)
+    means = known_means(table)
+    readings: Floats = table[:, -1].astype(np.float64)
+    return Series(starts, means, readings)
 
 
 def _corrected(movements: Sequence[Movement], compared: int) -> list[Movement]:

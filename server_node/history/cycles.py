@@ -21,10 +21,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from shoal.config.contract import Contract
+from shoal.config.contract import Contract, Feature
 from shoal.kernels.arrays import Floats
 from shoal.kernels.chances import careful_correlation, gamma_tail, inflation_of
-from shoal.protocol.history import COARSE_S, DAY_S, PLACE_UNITS, PLACES_S, HistoryBin
+from shoal.protocol.history import COARSE_S, DAY_S, PLACE_UNITS, PLACE_UNKNOWN, PLACES_S, HistoryBin
 from shoal.server_node.history.series import ROUNDING
 from shoal.server_node.history.sources import HistorySource
 
@@ -180,18 +180,23 @@ def _cycle_lines(model: str, cycles: Sequence[Cycle], chance: float) -> list[str
 
 
 def _means(bins: Iterable[HistoryBin], phase_s: int) -> dict[int, Floats]:
-    """Start of each phase that has readings -> (f,) means of all its readings, in unit
-    coordinates."""
+    """Start of each phase that has readings -> (f,) means of all its readings whose place is known,
+    in unit coordinates; NaN of none."""
     sums: dict[int, Floats] = {}
     for counted in bins:
-        table = counted.place_table().astype(np.float64)
+        table = counted.place_table()
         if len(table):
-            readings = table[:, -1:]
+            means = table[:, 1:-1].astype(np.float64)
+            readings = np.where(means == PLACE_UNKNOWN, 0.0, table[:, -1:])
             start = counted.start // phase_s * phase_s
-            places = (table[:, 1:-1] * readings).sum(axis=0) / PLACE_UNITS
-            added = np.concatenate([places, readings.sum(axis=0)])
+            places = (means * readings).sum(axis=0) / PLACE_UNITS
+            added = np.stack([places, readings.sum(axis=0)])
             sums[start] = sums[start] + added if start in sums else added
-    return {start: total[:-1] / total[-1] for start, total in sums.items() if total[-1] > 0}
+    means_of = {}
+    for start, (places, readings) in sums.items():
+        unknown = np.full(len(places), np.nan)
+        means_of[start] = np.divide(places, readings, out=unknown, where=readings > 0)
+    return means_of
 
 
 class Profiles(NamedTuple):
@@ -236,12 +241,28 @@ def cycles_of(series: Floats, phases: int) -> Profiles | None:
 
 
 def _described(series: Floats, period: str, phases: int, contract: Contract) -> list[Cycle]:
+    gaps = np.isnan(series)
+    cycles = []
+    # Features with the same gaps together: those of one are no gaps of the others.
+    for pattern in np.unique(gaps, axis=1).T:
+        columns = np.flatnonzero((gaps == pattern[:, None]).all(axis=0))
+        features = {
+            place: contract.features[column] for place, column in enumerate(columns.tolist())
+        }
+        cycles += _described_features(series[:, columns], period, phases, features)
+    return cycles
+
+
+def _described_features(
+    series: Floats, period: str, phases: int, features: Mapping[int, Feature]
+) -> list[Cycle]:
+    """The cycles of some features, by their columns in a series."""
     profiles = cycles_of(series, phases)
     if profiles is None:
         return []
     level = np.nanmean(series, axis=0)
     cycles = []
-    for j, feature in enumerate(contract.features[: series.shape[1]]):
+    for j, feature in features.items():
         # The mean of a category, or across the cut of a circle, is no value of it.
         if feature.kind != "number":
             continue

@@ -37,7 +37,7 @@ class Series(NamedTuple):
     starts: Ints
     """(b,) seconds since 1970"""
     means: Floats
-    """(b, f)"""
+    """(b, f), NaN where one is not known"""
     weights: Floats
     """(b,) readings behind each, above 0"""
 
@@ -69,7 +69,9 @@ def unrolled(before: Series, after: Series, circular: Sequence[int]) -> tuple[Se
         if feature >= before.means.shape[1]:
             continue
         turns = np.concatenate([means[:, feature] for means in both])
-        middle = float(np.angle(np.exp(2j * np.pi * turns) @ weights)) / (2.0 * np.pi) % 1.0
+        known = np.isfinite(turns)
+        direction = np.exp(2j * np.pi * turns[known]) @ weights[known]
+        middle = float(np.angle(direction)) / (2.0 * np.pi) % 1.0
         for means in both:
             means[:, feature] -= np.rint(means[:, feature] - middle)
     return before._replace(means=both[0]), after._replace(means=both[1])

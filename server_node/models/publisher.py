@@ -16,7 +16,7 @@ from shoal.config.changes import common_places
 from shoal.config.resolved import ResolvedContract, ResolvedModel
 from shoal.config.sections import ServerSettings
 from shoal.errors import MessageRejected
-from shoal.kernels.arrays import AnyArray, Floats, Ints
+from shoal.kernels.arrays import AnyArray, Bools, Floats, Ints
 from shoal.kernels.constants import COUNT_MAX
 from shoal.protocol.events import ClusterEventMessage
 from shoal.protocol.history import COARSE_S, DAY_S, NO_CLUSTER, PLACES_S
@@ -274,9 +274,27 @@ class ModelPublisher:
                 # What was counted before any cluster was found does not show where it lay: it is
                 # part of what the nodes have counted by now.
                 self._uncounted.fill(view.nodes, view.mass)
-        found = self._uncounted.take(predict, of_number, points_max)
+        unknown = self._unknown_places(view, of_number)
+        found = self._uncounted.take(predict, of_number, points_max, unknown)
         if found is not None:
             self._recorder.count(found)
+
+    def _unknown_places(
+        self, view: ClusteringView | None, of_number: Mapping[int, int]
+    ) -> dict[int, Bools]:
+        """identity -> features (d,) on which the place of a cluster is not known, of a view and the
+        known clusters in it: those of which the readings that wait say nothing there."""
+        if view is None or view.node_known is None:
+            return {}
+        unknown = _by_identity(view.unknown_means(), of_number)
+        # The points of these readings are places of the snapshot before, where there is one.
+        if self.view is not view and self.view is not None and self.lineage.of_number:
+            earlier = _by_identity(self.view.unknown_means(), self.lineage.of_number)
+            nothing_known = np.ones(view.nodes.shape[1], dtype=np.bool_)
+            for identity, features in unknown.items():
+                # Of a cluster that was just found they are those of the one that it was part of.
+                unknown[identity] = features | earlier.get(identity, nothing_known)
+        return {identity: features for identity, features in unknown.items() if features.any()}
 
     def adopt(self, published: Snapshot) -> None:
         """Go on from a snapshot that was published before the checkpoint was lost."""
@@ -804,6 +822,15 @@ def _identities(numbers: Ints, of_number: Mapping[int, int]) -> Ints:
     """The identity of the cluster of each number (n,); `NO_CLUSTER` where it is not known."""
     known = [of_number.get(number, NO_CLUSTER) for number in numbers.tolist()]
     return np.array(known, dtype=np.int64)
+
+
+def _by_identity(of_cluster: Bools, of_number: Mapping[int, int]) -> dict[int, Bools]:
+    """Rows (c, d) of clusters, by their identities."""
+    return {
+        identity: of_cluster[number]
+        for number, identity in of_number.items()
+        if number < len(of_cluster)
+    }
 
 
 def _of_no_cluster(points: Floats) -> Ints:

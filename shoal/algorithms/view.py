@@ -19,6 +19,9 @@ from shoal.kernels.arrays import Bools, Floats, Ints
 
 NO_CLUSTER: Final = -1
 """cluster of a node that belongs to none"""
+# An estimate that is measured later moves the mean of its cluster by this part of the difference.
+ESTIMATED_SHARE: Final = 0.1
+"""part of a cluster's mass up to which its mean counts as known where the rest is"""
 
 
 class Summary(NamedTuple):
@@ -106,6 +109,9 @@ class ClusteringView:
     spread"""
     node_high: Floats | None = None
     """(n, d) a tenth lie above"""
+    node_known: Bools | None = None
+    """(n, d) whether a node's own rows show where it lies on a feature; where they do not, that is
+    an estimate from rows of others. None: they do everywhere"""
     states: StatesView | None = None
     """None for clusters that are places"""
     unresolved: int = 0
@@ -131,6 +137,7 @@ class ClusteringView:
         counted: ArrayLike | None = None,
         node_low: ArrayLike | None = None,
         node_high: ArrayLike | None = None,
+        node_known: Bools | None = None,
         states: StatesView | None = None,
         unresolved: int = 0,
         joins_nodes: bool = False,
@@ -173,6 +180,7 @@ class ClusteringView:
             counted=_optional_floats(counted),
             node_low=_optional_floats(node_low),
             node_high=_optional_floats(node_high),
+            node_known=node_known,
             states=states,
             unresolved=unresolved,
         )
@@ -190,6 +198,21 @@ class ClusteringView:
         return cls.from_nodes(
             centres, total, number, centres=centres, centre_mass=total, accumulates=False
         )
+
+    def unknown_means(self) -> Bools:
+        """(c, d) whether the mean of a cluster on a feature is not known: too much of its mass has
+        an estimate there."""
+        unknown = np.zeros(self.centres.shape, dtype=np.bool_)
+        if self.node_known is None:
+            return unknown
+        for cluster in range(len(self.centres)):
+            member = self.cluster == cluster
+            weights = self.mass[member]
+            if weights.sum() <= 0.0:
+                weights = np.ones(len(weights))
+            estimated = (weights[:, None] * ~self.node_known[member]).sum(axis=0)
+            unknown[cluster] = estimated > ESTIMATED_SHARE * weights.sum()
+        return unknown
 
     @property
     def nodes_min(self) -> int:

@@ -25,7 +25,7 @@ from typing import ClassVar, Final, NamedTuple, Self
 import numpy as np
 
 from shoal.errors import MessageRejected
-from shoal.kernels.arrays import Ints
+from shoal.kernels.arrays import Floats, Ints
 from shoal.kernels.constants import COUNT_MAX
 from shoal.protocol.checks import (
     TEXT_CHARACTERS_MAX,
@@ -209,6 +209,9 @@ PLACE_MIN = -10 * PLACE_UNITS
 PLACE_MAX = 11 * PLACE_UNITS
 """places beyond are counted as these: noise may have put readings that far outside the declared
 bounds"""
+PLACE_UNKNOWN: Final = PLACE_MIN
+"""a mean that is not known, in a table of places: the least that a known one is counted as lies one
+unit above"""
 PLACES_MAX: Final = 1024
 """numbers for places in a bin: those of the clusters with the most readings"""
 PLACES_FEATURES_MAX: Final = 128
@@ -274,7 +277,8 @@ class HistoryBin(ModelMessage):
     others"""
     places: bytes | None = None
     """a packed table of where the readings of known clusters lay: identity; for each feature the
-    mean of its readings, in 1/10000 of unit coordinates; readings. Each update counts whole, at the
+    mean of its readings, in 1/10000 of unit coordinates, or -100000 where it is not known, as the
+    counts of a private model do not show it yet; readings. Each update counts whole, at the
     time of its newest reading. Only in bins of 300 s and 21600 s, once a newer one has begun"""
     features: int = 0
     """features of the contract whose means are in `places`, the first ones"""
@@ -417,6 +421,13 @@ def triples(table: bytes) -> list[tuple[int, int, int]]:
 def places_table(packed: bytes, features: int) -> Ints:
     """A packed table of places as an array (k, 2 + features): identity, mean places, readings."""
     return unpack_table(packed, 2 + features, clusters_placed(features))
+
+
+def known_means(table: Ints) -> Floats:
+    """table (k, 2 + f) of places -> the means (k, f) in unit coordinates, NaN where one is not
+    known."""
+    means = table[:, 1:-1]
+    return np.where(means == PLACE_UNKNOWN, np.nan, means / PLACE_UNITS)
 
 
 def clusters_placed(features: int) -> int:

@@ -11,8 +11,11 @@ from shoal.algorithms.density_tree import DENSITY_TREE
 from shoal.algorithms.density_tree.axes import Axes
 from shoal.algorithms.density_tree.cutting import cut_leaf, new_leaf
 from shoal.algorithms.density_tree.extents import EDGE_SIGNIFICANCE, MASS_SIGNIFICANCE, extents
+from shoal.algorithms.density_tree.identities import Identities
 from shoal.algorithms.density_tree.leaf import BINS, NO_ZOOM, SPANS, Leaf
+from shoal.algorithms.density_tree.snapshot import cluster_arrays, known_in
 from shoal.algorithms.density_tree.tree import Cut
+from shoal.algorithms.view import ClusteringView
 
 
 def leaf_of(*histograms: list[float], noise: float = 0.5) -> Leaf:
@@ -65,13 +68,42 @@ def test_a_leaf_that_was_just_cut_takes_its_features_from_the_leaf_that_was_cut(
     assert not any(part.coarse[1].any() for part in parts), "what the test is about"
     found = extents(Cut(whole, 0, 0.5, 1 / 16, parts))
     assert found.mean[:, 1] == pytest.approx([3.5 / 16] * 2)
+    assert found.own.tolist() == [[True, False]] * 2
     assert found.mean[:, 0] == pytest.approx([2 / 16, 14 / 16])
     assert (found.high[0, 0], found.low[1, 0]) == pytest.approx((3.6 / 16, 12.4 / 16))
 
 
-def plain_extent(chain: tuple[Leaf, ...], feature: int) -> tuple[float, float, float]:
+def test_what_a_leaf_has_not_counted_itself_may_lie_anywhere_in_its_box() -> None:
+    whole = leaf_of([*[40.0] * 4, *[0.0] * 8, *[40.0] * 4], peak(2, 50.0, 200.0, 50.0))
+    parts = cut_leaf(whole, 0, 0.5, np.zeros(2), (1, 2), 0)
+    # The first part has counted on since, and its own counts stand out.
+    parts[0].coarse[1] = peak(8, 200.0)
+    root = Cut(whole, 0, 0.5, 1 / 16, parts)
+    mass = np.array([0.9, 0.1])
+    identities = Identities(2)
+    found = extents(root)
+    shown = identities.assign([*parts], mass, np.array([0, 1]), found, 1000, show_all=True)
+    arrays = cluster_arrays(root, mass, found, shown, identities, 1000)
+    assert known_in(arrays).tolist() == [[True, True], [True, False]]
+    assert (arrays["leaf_low"][1, 1], arrays["leaf_high"][1, 1]) == (0.0, 1.0)
+    assert arrays["leaf_low"][0, 1] == pytest.approx(8.1 / 16)
+    assert arrays["leaf_centre"][:, 1] == pytest.approx([8.5 / 16, 3.5 / 16])
+
+
+def test_a_mean_is_known_where_nearly_all_of_the_mass_of_a_cluster_is() -> None:
+    nodes = np.full((5, 2), 0.5)
+    known = np.array([[True, True], [True, False], [True, True], [False, True], [True, False]])
+    view = ClusteringView.from_nodes(
+        nodes, [95.0, 5.0, 5.0, 95.0, 0.0], [0, 0, 1, 1, 2], node_known=known
+    )
+    assert view.unknown_means().tolist() == [[False, False], [True, False], [False, True]]
+    plain = ClusteringView.from_nodes(nodes, np.ones(5), [0, 0, 1, 1, 2])
+    assert not plain.unknown_means().any(), "an algorithm that does not say it knows them"
+
+
+def plain_extent(chain: tuple[Leaf, ...], feature: int) -> tuple[float, float, float, bool]:
     """Mean, low and high of a leaf on a feature, from the first of its chain whose counts within
-    its box stand out."""
+    its box stand out, and whether that is the leaf itself."""
     low = chain[0].low[feature]
     high = chain[0].high[feature]
     for leaf in chain:
@@ -118,8 +150,9 @@ def plain_extent(chain: tuple[Leaf, ...], feature: int) -> tuple[float, float, f
             held = np.maximum(held, 0.0)
             reached = np.append(0.0, held.cumsum()) / held.sum()
             middle = np.interp([0.1, 0.9], reached, np.append(begin, end[-1]))
-            return float(held @ (begin + end) / 2 / held.sum()), float(middle[0]), float(middle[1])
-    return (low + high) / 2, low + 0.1 * (high - low), low + 0.9 * (high - low)
+            mean = float(held @ (begin + end) / 2 / held.sum())
+            return mean, float(middle[0]), float(middle[1]), leaf is chain[0]
+    return (low + high) / 2, low + 0.1 * (high - low), low + 0.9 * (high - low), False
 
 
 def counted_at_random(leaf: Leaf, generator: np.random.Generator) -> None:
@@ -139,6 +172,7 @@ def counted_at_random(leaf: Leaf, generator: np.random.Generator) -> None:
 def test_the_extents_of_all_leaves_and_features_at_once_are_those_of_each_alone() -> None:
     generator = np.random.default_rng(5)
     seen = set()
+    own = set()
     for _ in range(20):
         whole = new_leaf(0, np.zeros(6), np.ones(6), Axes.features(6), 2)
         counted_at_random(whole, generator)
@@ -152,9 +186,11 @@ def test_the_extents_of_all_leaves_and_features_at_once_are_those_of_each_alone(
             [[plain_extent(chain, feature) for feature in range(6)] for chain in chains]
         )
         np.testing.assert_allclose(np.stack(extents(root), axis=2), plain, rtol=0, atol=1e-12)
+        own |= set(plain[..., 3].ravel().tolist())
         boxes = np.array([(chain[0].low + chain[0].high) / 2 for chain in chains])
         seen |= set((plain[..., 0] == boxes).ravel().tolist())
     assert seen == {True, False}, "some are described by their box, and others by their counts"
+    assert own == {True, False}, "some by their own counts, and others by those of a leaf above"
 
 
 def test_at_an_epsilon_that_protects_centres_lie_among_their_readings() -> None:

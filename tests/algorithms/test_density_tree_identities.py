@@ -46,7 +46,7 @@ def look(
     """The identities after a look at the parts, saved and restored, and the one as which each part
     is shown."""
     mean = np.array([[part.at, 0.5] for part in parts])
-    extent = Extents(mean, mean - WIDTH / 2, mean + WIDTH / 2)
+    extent = Extents(mean, mean - WIDTH / 2, mean + WIDTH / 2, np.ones(mean.shape, dtype=bool))
     leaves = [part.leaf for part in parts]
     mass = np.array([part.mass for part in parts])
     shown = identities.assign(leaves, mass, np.array(groups), extent, readings)
@@ -132,7 +132,7 @@ def test_every_group_is_shown_where_nothing_follows() -> None:
         [part.leaf for part in parts],
         np.array([0.99, 0.01]),
         np.array([0, 1]),
-        Extents(mean, mean, mean),
+        Extents(mean, mean, mean, np.ones(mean.shape, dtype=bool)),
         22_000,
         show_all=True,
     )

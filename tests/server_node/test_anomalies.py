@@ -24,6 +24,7 @@ from shoal.protocol.history import (
     COARSE_S,
     DAY_S,
     NO_CLUSTER,
+    PLACE_UNKNOWN,
     PLACES_S,
     HistoryBin,
     HistoryNames,
@@ -166,6 +167,21 @@ def outage() -> Office:
 
 def found(office: Office, span: Span) -> Anomalies:
     return find_anomalies(Bins(office.messages()), CONTRACT, MODEL, span)
+
+
+EVER = Span(MONDAY, MONDAY + DAYS * DAY_S)
+FIFTY_BINS = Span(MONDAY, MONDAY + 50 * PLACES_S)
+
+
+def with_unknown(message: Any, identity: int, feature: int, span: Span) -> Any:
+    """A bin as it is where a mean of a cluster is not known in this span."""
+    if not isinstance(message, HistoryBin) or message.places is None:
+        return message
+    if not span.first <= message.start < span.end:
+        return message
+    table = message.place_table()
+    table[table[:, 0] == identity, 1 + feature] = PLACE_UNKNOWN
+    return replace(message, places=pack_table(table))
 
 
 def day_of(span: Span) -> Span:
@@ -370,6 +386,26 @@ def test_a_feature_that_has_moved_within_one_state_is_found_in_its_unit() -> Non
     assert feature.observed == pytest.approx(FEATURE.low + RANGE * 0.55, abs=0.01 * RANGE)
     assert feature.expected == pytest.approx(FEATURE.low + RANGE * 0.5, abs=0.01 * RANGE)
     assert feature.earlier == 24, "days from Monday to Friday"
+
+
+def test_a_mean_is_compared_where_it_is_known_alone() -> None:
+    office = Office(CONTRACT)
+    # As the mean of the cluster that it parted from would be.
+    office.warm[:40, NIGHT, 0] = 0.9
+    messages = [with_unknown(message, NIGHT, 0, FIFTY_BINS) for message in office.messages()]
+    anomalies = find_anomalies(Bins(messages), CONTRACT, MODEL, day_of(OUTAGE))
+    of_night = {
+        feature.feature: feature for feature in anomalies.features if feature.cluster == NIGHT
+    }
+    assert of_night[FEATURE.name].expected == pytest.approx(FEATURE.low + RANGE / 2, rel=0.01)
+    names = [feature.name for feature in CONTRACT.features]
+    assert of_night[names[0]].earlier < of_night[names[1]].earlier
+    never = [with_unknown(message, NIGHT, 0, EVER) for message in office.messages()]
+    anomalies = find_anomalies(Bins(never), CONTRACT, MODEL, day_of(OUTAGE))
+    of_night = {
+        feature.feature: feature for feature in anomalies.features if feature.cluster == NIGHT
+    }
+    assert set(of_night) == {names[1]}
 
 
 def test_a_holiday_is_unusual_in_its_states_and_hours_of_work_and_in_no_feature() -> None:

@@ -23,6 +23,7 @@ from shoal.protocol.history import (
     COARSE_S,
     DAY_S,
     FINE_S,
+    PLACE_UNKNOWN,
     PLACES_S,
     HistoryBin,
     HistoryNames,
@@ -66,6 +67,15 @@ def test_a_circular_feature_is_compared_the_shorter_way_round() -> None:
     found = difference(*unrolled(before, after, [0]), FINE_S)
     assert found.moved[0] == pytest.approx(0.05, abs=0.01)
     assert found.chance[0] < 1e-3
+
+
+def test_a_circular_feature_is_unrolled_by_the_bins_in_which_it_is_known() -> None:
+    starts = np.arange(3) * FINE_S
+    one = Series(starts, np.array([[0.98], [np.nan], [0.02]]), np.ones(3))
+    both = unrolled(one, one, [0])
+    assert both[0].means[[0, 2], 0] % 1.0 == pytest.approx([0.98, 0.02])
+    assert abs(both[0].means[0, 0] - both[0].means[2, 0]) == pytest.approx(0.04)
+    assert np.isnan(both[0].means[1, 0])
 
 
 def autocorrelated(rng: Any, bins: int, series: int, r: float) -> Any:
@@ -213,6 +223,34 @@ def test_every_kind_of_change_is_found_with_its_client_and_its_chance(file: Path
     assert "(warm low): 12." in text
     assert f'cluster 1 "day": {feature.name} +' in text
     assert "chance below 0.01 %" in text
+
+
+@pytest.mark.parametrize(("unknown_bins", "compared"), [(DAYS * 2, False), (DAYS, True)])
+def test_a_feature_is_compared_in_the_bins_in_which_its_mean_is_known(
+    file: Path, unknown_bins: int, compared: bool
+) -> None:
+    contract = load_config(file).contract
+    model = contract.models[0].name
+    messages = a_history(contract, changed=False)
+    for place, message in enumerate(messages):
+        if isinstance(message, HistoryBin) and message.places is not None:
+            table = message.place_table()
+            if (message.start - START) // PLACES_S < unknown_bins:
+                # Cluster 2 on the first feature, as one that has just parted.
+                table[1, 1] = PLACE_UNKNOWN
+                messages[place] = replace(message, places=pack_table(table))
+    reader = reader_of(file, messages)
+    found = find_changes(reader, contract, model, spans_of(reader, model), ())
+    pairs = {(moved.cluster, moved.feature): moved for moved in found.moved}
+    warm, damp = (feature.name for feature in contract.features[:2])
+    assert ((2, warm) in pairs) == compared
+    assert {(1, warm), (1, damp), (2, damp)} <= set(pairs)
+    if compared:
+        span = contract.features[0].high - contract.features[0].low
+        assert pairs[2, warm].before == pytest.approx(
+            contract.features[0].low + 0.2 * span, abs=0.02 * span
+        )
+        assert pairs[2, warm].chance > 0.01
 
 
 def test_nothing_is_found_where_nothing_has_changed(file: Path) -> None:

@@ -18,7 +18,15 @@ from prometheus_client import CollectorRegistry
 from shoal.cli.main import shoal
 from shoal.config.settings import load_config
 from shoal.kernels.chances import gamma_tail
-from shoal.protocol.history import COARSE_S, DAY_S, PLACES_S, HistoryBin, HistoryNames, pack_table
+from shoal.protocol.history import (
+    COARSE_S,
+    DAY_S,
+    PLACE_UNKNOWN,
+    PLACES_S,
+    HistoryBin,
+    HistoryNames,
+    pack_table,
+)
 from shoal.protocol.topics import ensure_topics
 from shoal.server_node.history.cycles import (
     Cycle,
@@ -140,6 +148,34 @@ def test_the_day_and_the_week_of_each_feature_are_found_in_its_unit(file: Path) 
     )
     alone = next(cycle for cycle in found if cycle.period == "day")
     assert day.chance / alone.chance == pytest.approx(2), "of any that was looked at: half as many"
+
+
+def test_a_cycle_is_that_of_the_clusters_whose_means_are_known(file: Path) -> None:
+    contract = load_config(file).contract
+    model = contract.models[0].name
+    first, second = contract.features[:2]
+    whole = list(a_history(contract, DAYS))
+    messages = []
+    for message in whole:
+        if message.places is not None:
+            table = message.place_table()
+            # A mean that was another cluster's, as of one that has just parted.
+            table[1, 1] = PLACE_UNKNOWN
+            # Nothing is known of the second feature in the first half.
+            if message.start < MONDAY + DAYS // 2 * DAY_S:
+                table[:, 2] = PLACE_UNKNOWN
+            messages.append(replace(message, places=pack_table(table)))
+        else:
+            messages.append(message)
+    found = {
+        (cycle.feature, cycle.period): cycle
+        for cycle in find_cycles(reader_of(file, messages), contract, model)
+    }
+    assert found[first.name, "day"].periods >= DAYS - 2, "a gap of one is none of the other"
+    assert found[second.name, "day"].periods <= DAYS // 2
+    lowest = first.low + 0.5 * (first.high - first.low)
+    noise = 0.01 * (first.high - first.low)
+    assert found[first.name, "day"].profile[0] == pytest.approx(lowest, abs=noise)
 
 
 def test_a_short_history_says_so(file: Path) -> None:

@@ -18,16 +18,20 @@ from shoal.protocol.codec import pack, unpack
 from shoal.protocol.history import (
     FINE_S,
     PAIRS_MAX,
+    PLACE_MIN,
+    PLACE_UNKNOWN,
     PLACED_MAX,
     PLACES_MAX,
     PLACES_S,
     WITH_PLACES,
     HistoryBin,
+    known_means,
     pack_table,
     triples,
 )
 from shoal.server_node.history.attribution import (
     READINGS_PLACED_MAX,
+    SUM_UNKNOWN,
     WaitingUpdate,
     WaitingUpdates,
     attributed,
@@ -181,7 +185,7 @@ def test_claims_beyond_all_numbers_and_points_far_away_keep_sums_within_64_bits(
     for n in range(3):
         counted(recorder, an_update(n + 1, EVEN, [(-1e300, 0.5)], [1e300], n=2**52))
     table = ended(recorder, 3)[0].place_table()
-    assert table.tolist() == [[10, -100_000, 5000, 3 * READINGS_PLACED_MAX]]
+    assert table.tolist() == [[10, PLACE_MIN + 1, 5000, 3 * READINGS_PLACED_MAX]]
     full = Places.empty(2)
     for _ in range(2):
         full = full.plus(np.array([10]), np.array([[PLACED_MAX, 1, 1]]))
@@ -290,3 +294,39 @@ def test_readings_on_both_sides_of_the_cut_of_a_circle_have_their_mean_between_t
     again = Bin.of(published, 2, contract.bounds.circular).carried(FINE_S, 2, over=True)
     assert again.places is not None
     assert again.places.table().tolist() == table
+
+
+def test_a_mean_with_an_unknown_part_is_unknown_in_any_batches_and_after_it_was_published() -> None:
+    generator = np.random.default_rng(4)
+    identities = generator.integers(0, 3, size=40)
+    readings = generator.integers(1, 9, size=(40, 1))
+    # One feature, the cosine of a circular one, and its sine.
+    sums = np.column_stack([readings, generator.integers(-9, 9, size=(40, 3)) * readings])
+    sums[identities == 1, 1] = SUM_UNKNOWN
+    sums[7, [2, 3]] = SUM_UNKNOWN
+    tables = []
+    for batch in (1, 7, 40):
+        places = Places.empty(2, [1])
+        for first in range(0, 40, batch):
+            places = places.plus(identities[first : first + batch], sums[first : first + batch])
+            places = Places.at_means(places.table(), [1]) if first == 35 else places
+        tables.append(places.table())
+        known = np.isfinite(known_means(places.table()))
+        assert known[:, 0].tolist() == [True, False, True]
+        assert known[:, 1].tolist() == [identity != identities[7] for identity in range(3)]
+        assert places.table()[:, -1].sum() == readings.sum(), "the readings count"
+    assert tables[1].tolist() == tables[2].tolist()
+
+
+def test_where_the_place_of_a_cluster_is_unknown_its_readings_count_all_the_same() -> None:
+    recorder = a_recorder()
+    update = [an_update(1, EVEN, [(0.1, 0.2), (0.9, 1.0)], [3.0, 1.0])]
+    sample = sampled_points_of(update, 128)
+    unknown = {10: np.array([False, True])}
+    recorder.count(attributed(update, sample, by_first_coordinate, OF_NUMBER, (), unknown))
+    for history_bin in ended(recorder, 1):
+        expected = [[10, 1000, PLACE_UNKNOWN, 75], [11, 9000, 10_000, 25]]
+        assert history_bin.place_table().tolist() == expected
+        means = known_means(history_bin.place_table())
+        assert np.isnan(means).tolist() == [[False, True], [False, False]]
+        assert triples(history_bin.cells) == [(0, 10, 75), (0, 11, 25)]

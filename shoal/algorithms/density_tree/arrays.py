@@ -78,7 +78,8 @@ SNAPSHOT = {
 parts (i >= 0 is cut i, -1 - i is leaf i; cut 0 is the root); of each leaf its number, which is
 never given again, its box, the readings in it, all that fell into it since the stream began, which
 do not fade (below zero by noise alone), their mean, and between what the middle 80 % of them lie on
-each feature; of each axis, leaf by leaf, its two features and their weights, its range, the
+each feature (its whole box where its own counts do not show it yet: the mean is then one of the
+leaf that was cut); of each axis, leaf by leaf, its two features and their weights, its range, the
 coarse bin from which fine bins lie over `span` coarse bins (-1: none), its epoch, and its share in
 parts of 65536; of each cluster its identity, centre and readings as estimated from private counts,
 its recent readings (they fade to 1/e in 4000 readings of all clusters), whether it is active, the

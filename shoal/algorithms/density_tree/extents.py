@@ -3,7 +3,8 @@ from noisy counts.
 
 A leaf that has just been cut has counted little on most features. There, what the leaf that was cut
 had counted within the new one's box is the better estimate, until its own counts stand out from
-their noise.
+their noise. It is an estimate and no measurement: a small state may be nothing like the one that it
+was part of. `Extents.own` says which of both it is.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ class Extents(NamedTuple):
     """(l, d) a tenth of a leaf's readings lie below"""
     high: Floats
     """(l, d) a tenth lie above"""
+    own: Bools
+    """(l, d) whether the leaf's own counts have decided, and not those of a leaf that was cut"""
 
 
 class _Histograms(NamedTuple):
@@ -83,13 +86,13 @@ class _Counted(NamedTuple):
 def extents(root: Node) -> Extents:
     """Extents of the leaves of a tree, from left to right."""
     chains = list(_with_ancestors(root))
-    edge, counts = _known(chains)
+    edge, counts, own = _known(chains)
     share_before, total = _shares(counts)
     middle = (edge[:, :-1] + edge[:, 1:]) / 2
     mean = (counts * middle).sum(axis=1) / total
     low, high = (_interpolated(share, share_before, edge) for share in MIDDLE)
     leaves = len(chains)
-    return Extents(mean.reshape(leaves, -1), low.reshape(leaves, -1), high.reshape(leaves, -1))
+    return Extents(mean.reshape(leaves, -1), low.reshape(leaves, -1), high.reshape(leaves, -1), own)
 
 
 def draw_rows(root: Node, mass: Floats, n: int, seed: int) -> Floats:
@@ -101,7 +104,7 @@ def draw_rows(root: Node, mass: Floats, n: int, seed: int) -> Floats:
     """
     generator = np.random.default_rng(seed)
     chains = list(_with_ancestors(root))
-    edge, counts = _known(chains)
+    edge, counts, _ = _known(chains)
     share_before, _ = _shares(counts)
     d = chains[0][0].d
     drawn = []
@@ -126,11 +129,12 @@ def _with_ancestors(node: Node, ancestors: Sequence[Leaf] = ()) -> Iterator[Sequ
         yield node, *ancestors
 
 
-def _known(chains: Sequence[Sequence[Leaf]]) -> tuple[Floats, Floats]:
+def _known(chains: Sequence[Sequence[Leaf]]) -> tuple[Floats, Floats, Bools]:
     """What is known of the readings of each leaf on each feature.
 
-    l leaves, each followed by its ancestors -> edges (l * d, n + 1) and counts of at least 0
-    (l * d, n). Where nothing is significant, the readings lie anywhere in the box.
+    l leaves, each followed by its ancestors -> edges (l * d, n + 1), counts of at least 0 (l * d,
+    n), and whether they are the leaf's own (l, d). Where nothing is significant, the readings lie
+    anywhere in the box.
     """
     low = np.concatenate([leaf.low for leaf, *_ in chains])
     high = np.concatenate([leaf.high for leaf, *_ in chains])
@@ -141,7 +145,8 @@ def _known(chains: Sequence[Sequence[Leaf]]) -> tuple[Floats, Floats]:
     counted, sources = _counted(chains)
     d = chains[0][0].d
     unsettled = np.arange(len(low))
-    for source in sources.T:
+    own = np.zeros(len(low), dtype=np.bool_)
+    for position, source in enumerate(sources.T):
         # Chains differ in length: those that have ended are settled with what they have.
         unsettled = unsettled[source[unsettled // d] >= 0]
         leaf, feature = np.divmod(unsettled, d)
@@ -156,8 +161,9 @@ def _known(chains: Sequence[Sequence[Leaf]]) -> tuple[Floats, Floats]:
         # looked at again.
         edge[unsettled[is_sure]] = sure.edge
         counts[unsettled[is_sure]] = _significant(sure)
+        own[unsettled[is_sure]] = position == 0
         unsettled = unsettled[~is_sure]
-    return edge, counts
+    return edge, counts, own.reshape(len(chains), d)
 
 
 def _counted(chains: Sequence[Sequence[Leaf]]) -> tuple[_Counted, Ints]:

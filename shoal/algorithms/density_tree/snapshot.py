@@ -19,7 +19,7 @@ from shoal.algorithms.density_tree.plan_check import check_plan
 from shoal.algorithms.density_tree.tree import Node, cuts_of, leaf_of, leaves_of, positions_of
 from shoal.algorithms.streaming import Arrays, Rows
 from shoal.algorithms.view import ClusteringView, Cuts
-from shoal.kernels.arrays import AnyArray, Floats, Ints
+from shoal.kernels.arrays import AnyArray, Bools, Floats, Ints
 
 NO_CLUSTER: Final = -1
 
@@ -66,16 +66,19 @@ def cluster_arrays(
     (c,) as they are shown."""
     leaves = leaves_of(root)
     cluster, identity = shown
+    low = np.array([leaf.low for leaf in leaves])
+    high = np.array([leaf.high for leaf in leaves])
     clusters = [identities.clusters[number] for number in identity.tolist()]
     recent = np.bincount(cluster, weights=[leaf.recent for leaf in leaves])
     return {
-        "low": np.array([leaf.low for leaf in leaves]),
-        "high": np.array([leaf.high for leaf in leaves]),
+        "low": low,
+        "high": high,
         "mass": mass * readings,
         "counted": counted_in(leaves),
         "leaf_centre": extent.mean,
-        "leaf_low": extent.low,
-        "leaf_high": extent.high,
+        # What a leaf has not counted itself may lie anywhere in its box.
+        "leaf_low": np.where(extent.own, extent.low, low),
+        "leaf_high": np.where(extent.own, extent.high, high),
         "cluster": cluster,
         "identity": identity,
         "centre": _cluster_means(extent.mean, mass, cluster, circular),
@@ -91,6 +94,14 @@ def cluster_arrays(
 def counted_in(leaves: Sequence[Leaf]) -> Floats:
     """(l,) readings that fell into each leaf since the stream began."""
     return np.array([leaf.counted for leaf in leaves], dtype=np.float64)
+
+
+def known_in(snapshot: Arrays) -> Bools:
+    """(l, d) whether a leaf's own counts show where its readings lie on a feature: their middle is
+    less than its box then."""
+    is_whole = snapshot["leaf_low"] <= snapshot["low"]
+    is_whole &= snapshot["leaf_high"] >= snapshot["high"]
+    return np.asarray(~is_whole)
 
 
 def predict(snapshot: Arrays, rows: Rows) -> Ints:
@@ -166,6 +177,7 @@ def view(snapshot: Arrays) -> ClusteringView:
         accumulates=False,
         node_low=snapshot["leaf_low"],
         node_high=snapshot["leaf_high"],
+        node_known=known_in(snapshot),
     )
 
 
