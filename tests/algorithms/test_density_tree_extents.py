@@ -10,7 +10,12 @@ from shoal import DensityTree
 from shoal.algorithms.density_tree import DENSITY_TREE
 from shoal.algorithms.density_tree.axes import Axes
 from shoal.algorithms.density_tree.cutting import cut_leaf, new_leaf
-from shoal.algorithms.density_tree.extents import EDGE_SIGNIFICANCE, MASS_SIGNIFICANCE, extents
+from shoal.algorithms.density_tree.extents import (
+    EDGE_SIGNIFICANCE,
+    MASS_SIGNIFICANCE,
+    MEAN_ERROR,
+    extents,
+)
 from shoal.algorithms.density_tree.identities import Identities
 from shoal.algorithms.density_tree.leaf import BINS, NO_ZOOM, SPANS, Leaf
 from shoal.algorithms.density_tree.snapshot import cluster_arrays, known_in
@@ -50,6 +55,16 @@ def test_fine_bins_spread_what_their_coarse_bin_holds() -> None:
     assert extents(leaf).mean[0, 0] == pytest.approx((4 + 1 / 32) / 16), (
         "not the middle of the coarse bin"
     )
+
+
+def test_a_mean_that_a_bin_of_noise_may_have_moved_is_not_a_leafs_own() -> None:
+    near = peak(4, 50.0, 100.0, 50.0)
+    far = list(near)
+    # It stands out from its noise, as one of many bins does by chance.
+    far[14] = 25.0
+    found = extents(leaf_of(near, far, noise=100.0))
+    assert found.own.tolist() == [[True, False]]
+    assert extents(leaf_of(near, far, noise=0.0)).own.all(), "without noise each bin is measured"
 
 
 def test_a_leaf_without_mass_is_described_by_its_box() -> None:
@@ -103,7 +118,7 @@ def test_a_mean_is_known_where_nearly_all_of_the_mass_of_a_cluster_is() -> None:
 
 def plain_extent(chain: tuple[Leaf, ...], feature: int) -> tuple[float, float, float, bool]:
     """Mean, low and high of a leaf on a feature, from the first of its chain whose counts within
-    its box stand out, and whether that is the leaf itself."""
+    its box stand out, and whether that is the leaf itself, whose mean they show well enough."""
     low = chain[0].low[feature]
     high = chain[0].high[feature]
     for leaf in chain:
@@ -151,7 +166,10 @@ def plain_extent(chain: tuple[Leaf, ...], feature: int) -> tuple[float, float, f
             reached = np.append(0.0, held.cumsum()) / held.sum()
             middle = np.interp([0.1, 0.9], reached, np.append(begin, end[-1]))
             mean = float(held @ (begin + end) / 2 / held.sum())
-            return mean, float(middle[0]), float(middle[1]), leaf is chain[0]
+            away = (begin + end) / 2 - mean
+            error = float(np.sqrt((noise * away**2)[held > 0].sum()) / held.sum())
+            own = leaf is chain[0] and error <= MEAN_ERROR
+            return mean, float(middle[0]), float(middle[1]), own
     return (low + high) / 2, low + 0.1 * (high - low), low + 0.9 * (high - low), False
 
 

@@ -24,6 +24,11 @@ MASS_SIGNIFICANCE: Final = 4.0
 """standard deviations of its noise above which a histogram says where readings lie"""
 EDGE_SIGNIFICANCE: Final = 2.0
 """standard deviations from which a bin at the edge of a histogram counts"""
+# Chosen on some seeds of a small state, and measured on others: the largest error of a mean that
+# was told fell from 12 to 4 % of the range.
+MEAN_ERROR: Final = 0.01
+"""standard error of a mean by the noise of its counts, as a part of the range of the feature, up to
+which it is measured: a bin far away that stands out by noise alone moves it by more"""
 BINS_MAX: Final = 2 * BINS - 1
 """bins of a histogram: fine ones lie over one coarse bin at least"""
 
@@ -38,7 +43,8 @@ class Extents(NamedTuple):
     high: Floats
     """(l, d) a tenth lie above"""
     own: Bools
-    """(l, d) whether the leaf's own counts have decided, and not those of a leaf that was cut"""
+    """(l, d) whether the leaf's own counts have decided, and not those of a leaf that was cut, and
+    show its mean up to `MEAN_ERROR`"""
 
 
 class _Histograms(NamedTuple):
@@ -161,7 +167,8 @@ def _known(chains: Sequence[Sequence[Leaf]]) -> tuple[Floats, Floats, Bools]:
         # looked at again.
         edge[unsettled[is_sure]] = sure.edge
         counts[unsettled[is_sure]] = _significant(sure)
-        own[unsettled[is_sure]] = position == 0
+        if position == 0:
+            own[unsettled[is_sure]] = _mean_errors(sure, counts[unsettled[is_sure]]) <= MEAN_ERROR
         unsettled = unsettled[~is_sure]
     return edge, counts, own.reshape(len(chains), d)
 
@@ -249,6 +256,16 @@ def _significant(histograms: _Histograms) -> Floats:
     is_after_first = np.logical_or.accumulate(is_sure, axis=1)
     is_before_last = np.logical_or.accumulate(is_sure[:, ::-1], axis=1)[:, ::-1]
     return np.where(is_after_first & is_before_last, np.maximum(counts, 0.0), 0.0)
+
+
+def _mean_errors(histograms: _Histograms, counts: Floats) -> Floats:
+    """(p,) standard errors of the means of p histograms by the noise of the bins that count: their
+    counts (p, n) are above 0."""
+    middle = (histograms.edge[:, :-1] + histograms.edge[:, 1:]) / 2
+    total = counts.sum(axis=1, keepdims=True)
+    mean = (counts * middle).sum(axis=1, keepdims=True) / total
+    noise = np.where(counts > 0.0, histograms.noise, 0.0)
+    return np.asarray(np.sqrt((noise * np.square(middle - mean)).sum(axis=1)) / total[:, 0])
 
 
 def _shares(counts: Floats) -> tuple[Floats, Floats]:
