@@ -204,7 +204,7 @@ def _group(config: Config, with_log: bool) -> SharedTopic | None:
     partitions = None
     if with_log:
         # It loads the transports, and `shoal check` of a file alone is to answer at once.
-        from shoal.cli.check_log import partitions_of_site  # noqa: PLC0415 - imports logs
+        from shoal.cli.check_log import partitions_of_site  # noqa: PLC0415 - with --log only
 
         partitions = partitions_of_site(config)
     return SharedTopic(host.group, host.topic, partitions)

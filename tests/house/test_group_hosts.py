@@ -36,14 +36,13 @@ from shoal.server_node.bootstrap import open_server
 from shoal.transports import open_log
 from shoal.transports.base import Record, TopicSettings, first_positions, latest, partition_of
 from shoal.transports.sqlite.log import SqliteLog
-from tests.federation_text import federation_text
+from tests.house.counted_hosts import WINDOW, text_of
 from tests.house.processes import Process, killed_on_exit, wait_until
 from tests.house.small_federation import all_records, clock, contents, weather
 
 DEVICES = tuple(f"d{number}" for number in range(6))
 PARTITIONS = 2
 READINGS_EACH = 90
-WINDOW = 30
 SENT = len(DEVICES) * READINGS_EACH
 
 
@@ -80,29 +79,6 @@ def grouped(bootstrap: str) -> dict[str, Any]:
         "group": f"hosts-{uuid.uuid4().hex}",
         "noise_key_file": "site.key",
     }
-
-
-def text_of(host: dict[str, Any], **log: str) -> str:
-    """The file of a federation with this section [host]."""
-    text = federation_text(
-        "house",
-        # One that learns from noisy rows, and one from counts: what each costs is charged apart.
-        models=[
-            {"name": "groups", "algorithm": "fcac"},
-            {"name": "tree", "algorithm": "density_tree"},
-        ],
-        privacy={
-            "mode": "formal",
-            "epsilon_per_reading": 20,
-            "counts_epsilon": 4,
-            "window_readings": WINDOW,
-        },
-        log={"address": "sqlite:federation.db", **log},
-        client={"folder": "clients", "publish_readings": WINDOW, "publish_s": 86400},
-        server={"folder": "server", "port": 0},
-    )
-    lines = [f"{name} = {json.dumps(value)}" for name, value in host.items()]
-    return "\n".join([text, "[host]", *lines, ""])
 
 
 def publish_alone(config: Config, folder: Path) -> Config:

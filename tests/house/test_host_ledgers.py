@@ -26,14 +26,13 @@ from shoal.runtime.checkpoint import Checkpoint
 from shoal.runtime.service import resumed
 from shoal.runtime.site_readings import SiteReadings
 from shoal.server_node.bootstrap import open_server
-from tests.federation_text import federation_text
+from tests.house.counted_hosts import WINDOW, text_of
 from tests.house.power_cut import THINNED, cut_at_every_call
 from tests.house.small_federation import CLIENTS, all_records, clock, give_noise_keys
 from tests.house.test_group_hosts import updates_of
 from tests.house.test_host import serve
 from tests.house.test_site_log import identify_by_name, keyed, write_site
 
-WINDOW = 30
 READINGS = 70
 FOREIGN = "client mouse of house"
 
@@ -48,25 +47,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "site"
     folder.mkdir()
     file = folder / "federation.toml"
-    text = federation_text(
-        "house",
-        # One that learns from noisy rows, and one from counts: what each costs is charged apart.
-        models=[
-            {"name": "groups", "algorithm": "fcac"},
-            {"name": "tree", "algorithm": "density_tree"},
-        ],
-        privacy={
-            "mode": "formal",
-            "epsilon_per_reading": 20,
-            "counts_epsilon": 4,
-            "window_readings": WINDOW,
-        },
-        log={"address": "sqlite:federation.db"},
-        client={"folder": "clients", "publish_readings": WINDOW, "publish_s": 86400},
-        server={"folder": "server", "port": 0},
-        host={"client": "key", "address": "sqlite:site-log.db"},
-    )
-    file.write_text(text, encoding="utf-8")
+    file.write_text(text_of({"client": "key", "address": "sqlite:site-log.db"}), encoding="utf-8")
     config = load_config(file)
     give_noise_keys(folder, CLIENTS, of_host=True)
     with resumed(open_server(config, clock=clock)) as server:
